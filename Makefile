@@ -33,7 +33,8 @@ TEST_PROCESSES ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
 LONG_PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
 # The suites that do not mind at which broker a listener is.
 CLUSTER_SUITES = tests/integration/test_interoperability.py tests/conformance tests/integration/spark \
-	tests/integration/cdc tests/integration/test_conditional_produce.py tests/integration/mirror/test_mirror_of_kafka.py
+	tests/integration/cdc tests/integration/test_conditional_produce.py tests/integration/mirror/test_mirror_of_kafka.py \
+	tests/integration/iceberg/test_key_value.py
 FUZZ_SECONDS ?= 60
 LOAD_SECONDS ?= 20
 LOAD_USERS ?= 20
@@ -144,7 +145,7 @@ release: $(DEVELOPMENT) ## build and try VERSION=x.y.z, then commit and tag it; 
 
 torture: $(DEVELOPMENT) ## run the unbounded crash, power-cut and fuzz tests (hours)
 	@echo "running the torture tests; a failure is saved with its seed in tests/fuzz/cases"
-	STELE_TORTURE=1 $(BIN)/python -m pytest --seed new -m torture $(ARGS)
+	STELE_TORTURE=1 STELE_CONFORMANCE_CLIENTS=$(CLIENTS) $(BIN)/python -m pytest --seed new -m torture $(ARGS)
 
 clean: ## remove .venv, caches, builds and reports (never ./data)
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache .conformance dist build load/reports

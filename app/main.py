@@ -525,7 +525,7 @@ async def run(settings: Settings) -> None:
     await mirrors.open()
     pool = None if shared is None else shared.stores.pool
     iceberg = IcebergTables(settings, broker, own_url, security.process_key("iceberg"), pool)
-    sql = SqlStatements(broker, Snapshots(iceberg.catalog.load))
+    sql = SqlStatements(broker, Snapshots(iceberg.catalog), parts.registry.values)
     iceberg.open()
     try:
         listeners = await _start_listeners(parts, ports, limits, cdc, mirrors, sql, iceberg, traces)

@@ -88,12 +88,12 @@ class SupervisedProcess:
         """
         self._is_closing = True
         process, timeout_ms = self._process, self._shutdown_timeout_ms + more_ms
-        if process is not None and process.stdin is not None:
+        if self._task is not None and process is not None and process.stdin is not None:
             process.stdin.write(last_words)
             process.stdin.close()
-            try:
-                await asyncio.wait_for(process.wait(), timeout_ms / 1000)
-            except TimeoutError:
+            # Not only for the process: what it reports last counts, too.
+            ended, _ = await asyncio.wait([self._task], timeout=timeout_ms / 1000)
+            if not ended:
                 logger.warning("%s did not end within %d ms and is killed", self._what, timeout_ms)
                 process.kill()
         await self.kill()

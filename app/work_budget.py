@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -31,6 +31,7 @@ _SORTED_PER_STEP = 1000
 # Tasks that go on in one turn of the loop after a pause.
 STEPS_PER_TURN = 4
 
+K = TypeVar("K", bound=Hashable)
 S = TypeVar("S")
 T = TypeVar("T")
 # Work without I/O that yields after each step, and returns its outcome.
@@ -106,6 +107,18 @@ async def visited(
     for item in items:
         await budget.visit(visits)
         yield item
+
+
+async def by_key(items: Iterable[T], key: Callable[[T], K]) -> tuple[dict[K, T], set[K]]:
+    """Return the last item of each key, in the order of the first, and the keys of several items; with pauses."""
+    of_key: dict[K, T] = {}
+    repeated: set[K] = set()
+    async for item in visited(items, SMALL_VISIT):
+        of = key(item)
+        if of in of_key:
+            repeated.add(of)
+        of_key[of] = item
+    return of_key, repeated
 
 
 def drained(items: list[T]) -> Iterator[T]:

@@ -1,8 +1,11 @@
-"""Measure change data capture from PostgreSQL: its rate, and how long a failed broker interrupts it.
+"""Measure change data capture from PostgreSQL: its rate, its latency, and how long a failed broker interrupts it.
 
 The yardstick of the rate is pg_recvlogical, which only reads the changes. Both have a slot of their own at the same
 point of the log; the changes are made first, so that what is timed is decoding, transport and storing, not
-PostgreSQL's own writing.
+PostgreSQL's own writing. The time begins when PostgreSQL begins to send; CPU time is that of the connector.
+
+``--only latency`` inserts rows at a steady rate, one per transaction, and measures the time from each commit until a
+consumer, which reads committed records only, has the change.
 
 ``--only takeover`` runs two brokers on one PostgreSQL server, whose changes one of them captures. In each round that
 broker is killed (SIGKILL) or paused (SIGSTOP), while rows are inserted, until the other broker serves the first row
@@ -17,6 +20,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -24,9 +29,10 @@ from stele import Client
 from stele.broker_process import BrokerProcess
 from stele.errors import SteleClientError
 
-from .harness import Benchmark
+from .harness import Benchmark, percentile
 from .pausing import paused
 from .postgres_server import PostgresServer, find_bin
+from .process_usage import process_cpu_s
 from .results import Measure, at_least, at_most
 from .subjects import SteleCluster, quiet_broker, stele_cluster
 
@@ -94,24 +100,61 @@ def seconds_of_recvlogical(pg: PostgresServer, end: str) -> float:
     return time.perf_counter() - start
 
 
-def seconds_of_stele(pg: PostgresServer, broker: BrokerProcess, end: str) -> float:
-    """``stele cdc`` from its start until the last change is synced and confirmed."""
-    command = [sys.executable, "-m", "stele.cli", "cdc", "--broker", broker.binary_url, "--tables", "changes"]
-    command += ["--publication", "bench", "--snapshot", "never"]
+@contextmanager
+def running_connector(
+    pg: PostgresServer, broker: BrokerProcess, *arguments: str
+) -> Generator[subprocess.Popen[bytes]]:
+    command = [
+        sys.executable,
+        "-m",
+        "stele.cli",
+        "cdc",
+        "--broker",
+        broker.binary_url,
+        "--publication",
+        "bench",
+    ]
     environment = {**os.environ, "STELE_CDC_DSN": pg.dsn}
-    start = time.perf_counter()
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [*command, "--snapshot", "never", *arguments], env=environment, stderr=subprocess.DEVNULL
+    )
     try:
-        while not pg.run(
-            "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'stele' AND confirmed_flush_lsn >= %s",
-            (end,),
-        ):
-            assert process.poll() is None
-            time.sleep(_LOOK_S)
-        return time.perf_counter() - start
+        yield process
     finally:
         process.terminate()
         process.wait()
+
+
+def wait_until(pg: PostgresServer, process: subprocess.Popen[bytes], query: str) -> float:
+    """Wait until ``query`` has a row; return the time of the last look without one.
+
+    One connection asks, because each new one is a process of PostgreSQL.
+    """
+    looked_s = time.perf_counter()
+    connection = pg.connect()
+    connection.autocommit = True
+    try:
+        with connection.cursor() as cursor:
+            while True:
+                now_s = time.perf_counter()
+                cursor.execute(query)
+                if cursor.fetchone() is not None:
+                    return looked_s
+                assert process.poll() is None
+                looked_s = now_s
+                time.sleep(_LOOK_S)
+    finally:
+        connection.close()
+
+
+def seconds_of_stele(pg: PostgresServer, broker: BrokerProcess, end: str) -> tuple[float, float]:
+    """Let ``stele cdc`` follow the slot until the last change is synced and confirmed; return time and CPU time."""
+    slot = "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'stele' AND"
+    with running_connector(pg, broker, "--tables", "changes") as process:
+        start_s = wait_until(pg, process, f"{slot} active")
+        cpu_s = process_cpu_s(process.pid)
+        wait_until(pg, process, f"{slot} confirmed_flush_lsn >= '{end}'")
+        return time.perf_counter() - start_s, process_cpu_s(process.pid) - cpu_s
 
 
 def stored(broker: BrokerProcess) -> int:
@@ -121,20 +164,25 @@ def stored(broker: BrokerProcess) -> int:
         return sum(client.list_offset(topic, number) or 0 for number in range(client.partition_count(topic)))
 
 
+def create_changes(pg: PostgresServer) -> None:
+    pg.run("CREATE TABLE changes (id bigserial PRIMARY KEY, account int, amount numeric(12,2), note text)")
+    pg.run("CREATE PUBLICATION bench FOR TABLE changes")
+
+
 def measure_rate(bench: Benchmark, rounds: int, rows: int) -> None:
     with PostgresServer(find_bin()) as pg, quiet_broker() as broker:
-        pg.run(
-            "CREATE TABLE changes (id bigserial PRIMARY KEY, account int, amount numeric(12,2), note text)"
-        )
-        pg.run("CREATE PUBLICATION bench FOR TABLE changes")
+        create_changes(pg)
         pg.run(_FILL)
         for per_transaction in TRANSACTIONS:
             ours: list[float] = []
             theirs: list[float] = []
+            cpu_us: list[float] = []
             # The first round is for warmth.
             for _ in range(rounds + 1):
                 end, before = fill(pg, rows, per_transaction), stored(broker)
-                ours.append(rows / seconds_of_stele(pg, broker, end))
+                seconds, cpu_s = seconds_of_stele(pg, broker, end)
+                ours.append(rows / seconds)
+                cpu_us.append(cpu_s / rows * 1e6)
                 # Markers of transactions have offsets, too.
                 assert stored(broker) - before >= rows, (stored(broker), before)
                 theirs.append(rows / seconds_of_recvlogical(pg, end))
@@ -142,8 +190,65 @@ def measure_rate(bench: Benchmark, rounds: int, rows: int) -> None:
                 f"changes/s from PostgreSQL, {per_transaction:,} per transaction",
                 table="work" if per_transaction == SHOWN else "",
                 baseline="`pg_recvlogical`",
-                value=Measure(unit="/s", stele=ours[1:], baseline=theirs[1:], goal=at_least(0.3)),
+                value=Measure(unit="/s", stele=ours[1:], baseline=theirs[1:], goal=at_least(0.8)),
+                measures={"cpu": Measure(unit="µs", stele=cpu_us[1:])},
             )
+
+
+# ── the latency ──
+
+
+def latencies_ms(pg: PostgresServer, broker: BrokerProcess, rows: int) -> list[float]:
+    """Return the time of each row from its commit until a consumer has the change."""
+    committed_s: list[float] = []
+    seen_s: list[float] = []
+    is_ready = threading.Event()
+    topic = "latency.public.changes"
+
+    def read() -> None:
+        with Client(broker.binary_url) as client:
+            offset = client.list_offset(topic, 0) or 0
+            is_ready.set()
+            while len(seen_s) < rows:
+                page = client.fetch(topic, 0, offset, wait_ms=1000)
+                seen_s.extend([time.perf_counter()] * len(page.records))
+                offset = page.next_offset
+
+    arguments = ("--tables", "changes", "--slot", "latency", "--prefix", "latency", "--partitions", "1")
+    connection = pg.connect()
+    connection.autocommit = True
+    try:
+        with running_connector(pg, broker, *arguments) as process, connection.cursor() as cursor:
+            wait_until(pg, process, "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'")
+            reader = threading.Thread(target=read)
+            reader.start()
+            is_ready.wait(_TIMEOUT_S)
+            for number in range(rows):
+                time.sleep(1 / _RATE)
+                cursor.execute(
+                    "INSERT INTO changes (account, amount, note) VALUES (%s, 1, 'a note')", (number,)
+                )
+                committed_s.append(time.perf_counter())
+            reader.join(_TIMEOUT_S)
+    finally:
+        connection.close()
+    return [(seen - committed) * 1000 for committed, seen in zip(committed_s, seen_s, strict=True)]
+
+
+def measure_latency(bench: Benchmark, rounds: int, rows: int) -> None:
+    with PostgresServer(find_bin()) as pg, quiet_broker() as broker:
+        create_changes(pg)
+        p50: list[float] = []
+        p99: list[float] = []
+        for _ in range(rounds):
+            times_ms = latencies_ms(pg, broker, rows)
+            p50.append(percentile(times_ms, 0.5))
+            p99.append(percentile(times_ms, 0.99))
+        bench.row(
+            f"change in PostgreSQL to consume, {_RATE} transactions/s",
+            table="latency",
+            measures={"p50": Measure(unit="ms", stele=p50), "p99": Measure(unit="ms", stele=p99)},
+        )
 
 
 # ── taking over ──
@@ -282,12 +387,17 @@ def measure_takeover(bench: Benchmark, rounds: int) -> None:
 
 def main() -> None:
     bench = Benchmark(__file__, __doc__, rounds=2)
-    bench.parser.add_argument("--only", choices=["rate", "takeover"])
+    bench.parser.add_argument("--only", choices=["rate", "latency", "takeover"])
     bench.add("--rows", type=int, default=200_000, quick=20_000, help="of each round (default: 200,000)")
+    bench.add(
+        "--inserts", type=int, default=1_000, quick=100, help="whose latency is measured (default: 1,000)"
+    )
     with bench.run() as options:
-        if options.only != "takeover":
+        if options.only in (None, "rate"):
             measure_rate(bench, options.rounds, options.rows)
-        if options.only != "rate":
+        if options.only in (None, "latency"):
+            measure_latency(bench, options.rounds, options.inserts)
+        if options.only in (None, "takeover"):
             measure_takeover(bench, options.rounds)
 
 

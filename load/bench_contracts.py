@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from stele.wire.record_batch import build_values
 from .bench_fairness import p99_ms
 from .harness import Benchmark, Rounds, in_turn
 from .kafka_frames import check_produce, connect, produce_request, receive
-from .process_usage import process_cpu_s, separate
+from .process_usage import first_on_its_core, process_cpu_s, separate
 from .results import at_least, at_most
 from .subjects import quiet_broker
 
@@ -130,21 +130,17 @@ def produce_forever(port: int, per_s: int, records: int) -> None:
 @contextmanager
 def load(port: int, request: bytes, per_s: int, records: int) -> Generator[None]:
     """Have another process produce, after which this one comes first on its core."""
-    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     command = [sys.executable, "-m", "load.bench_contracts", "--load", *map(str, (port, per_s, records))]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.write(struct.pack(">i", len(request)) + request)
         process.stdin.close()
-        # It needs root.
-        with suppress(PermissionError):
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
         try:
-            yield
+            with first_on_its_core():
+                yield
             if process.poll() is not None:
                 raise RuntimeError("the load ended before the measurement did")
         finally:
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
             process.kill()
 
 

@@ -32,7 +32,7 @@ from stele.broker_process import BrokerLogin, run_broker
 from .bench_tls import tls_of
 from .decoded_reads import ask
 from .harness import Benchmark, percentile
-from .process_usage import raise_open_files, separate
+from .process_usage import first_on_its_core, raise_open_files, separate
 from .results import Measure, at_most
 from .subjects import THIS, environment_of, quiet_broker
 
@@ -148,18 +148,14 @@ LOADS: dict[str, Callable[..., None]] = {"write": write_values, "read": read_val
 @contextmanager
 def load(kind: str, *arguments: int) -> Generator[subprocess.Popen[bytes]]:
     """One of ``LOADS`` in a process of its own, after which this one comes first."""
-    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     command = [sys.executable, "-m", "load.bench_fairness", "--load", kind, *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    # It needs root.
-    with suppress(PermissionError):
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     try:
-        yield process
+        with first_on_its_core():
+            yield process
         if process.poll() is not None:
             raise RuntimeError("a load ended before the measurement did")
     finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         process.kill()
         process.wait()
         if process.stdout is not None:

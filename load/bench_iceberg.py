@@ -1,7 +1,7 @@
 """Measure how fast a topic becomes an Iceberg table, and the CPU time per million records, beside Spark.
 
 The yardstick is a streaming query of Spark that reads the same topic from the same broker by the source ``stele`` and
-writes Parquet. Records have 100 bytes and a key. Both have started before, and neither counts the broker's CPU time.
+writes Parquet. Values have 100 bytes, and differ as keys do. Both have started before, and neither counts the broker's CPU time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stele.operations.topics import TopicId
 from stele.spark.java import require_spark
 
 from .harness import Benchmark, Rounds
-from .kafka_clients import make_topic, produce
+from .kafka_clients import make_topic, produce, random_text
 from .process_usage import cpu_seconds
 from .results import at_least, at_most
 from .subjects import quiet_broker, stele_subject
@@ -27,6 +27,7 @@ from .subjects import quiet_broker, stele_subject
 RECORD_BYTES = 100
 BATCH_BYTES = 16_384
 PARTITIONS = 4
+DISTINCT = 100_000
 TABLES = """
 import sys, threading, time
 from stele.client import Client
@@ -34,7 +35,7 @@ from stele.iceberg.options import WriterOptions
 from stele.iceberg.reading import TopicReader
 from stele.iceberg.tables import Tables, open_catalog
 from stele.iceberg.topic import TopicSpec, TopicWriter
-from stele.iceberg.values import ValueDecoder
+from stele.columns.values import ValueDecoder
 url, directory, partitions = sys.argv[1:]
 options = WriterOptions(broker=url, catalog=f"{directory}/catalog.sqlite", warehouse=f"{directory}/warehouse")
 tables = Tables(open_catalog(options), options.warehouse_url)
@@ -121,6 +122,10 @@ def main() -> None:
         for _, writer in writers:
             stack.callback(writer.close)
         client = stack.enter_context(Client(broker.binary_url))
+        # More than the dictionary of a Parquet file takes.
+        contents: list[dict[str, object]] = [
+            {"key": b"key-%d" % number, "value": random_text(RECORD_BYTES)} for number in range(DISTINCT)
+        ]
         rounds = Rounds()
         what = "a topic as an Iceberg table"
         # The first round is for warmth.
@@ -132,6 +137,7 @@ def main() -> None:
                 partitions=PARTITIONS,
                 records=options.records,
                 size=RECORD_BYTES,
+                contents=contents,
                 batch_size=BATCH_BYTES,
             )
             topic_id = str(client.call(TopicId(topic=topic)))

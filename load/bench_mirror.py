@@ -25,7 +25,7 @@ from .apache_kafka import ApacheKafka, apache_kafka, java
 from .bench_fairness import single_produces_ms
 from .harness import Benchmark, percentile
 from .mirror_maker import MAIN, write_properties
-from .process_usage import cpu_seconds
+from .process_usage import apart, cpu_seconds
 from .results import Measure, at_least, at_most
 from .subjects import quiet_broker
 
@@ -97,8 +97,16 @@ def by_mirror(kafka: ApacheKafka, records: int) -> Copied:
 
 
 def beside_a_mirror(kafka: ApacheKafka, records: int, samples: int, rate: int | None) -> tuple[float, float]:
-    """Return the p99 of single produces in ms while records are copied, and before that."""
-    with quiet_broker() as broker, Client(broker.binary_url) as client:
+    """Return the p99 of single produces in ms while records are copied, and before that.
+
+    The broker shares a core with the process of the mirror, and the client comes before the source on the other one,
+    which would be another machine's.
+    """
+    with (
+        quiet_broker() as broker,
+        Client(broker.binary_url) as client,
+        apart([broker.pid], [kafka.pid]),
+    ):
         single_produces_ms(client, samples)
         before_ms = percentile(single_produces_ms(client, samples), 0.99)
         body = {"from": kafka.bootstrap, "topics": TOPIC, "rate": rate}

@@ -1,7 +1,8 @@
 """Measure what a replica in a bucket costs: produce throughput, latency, CPU time, lag, and reads of old records.
 
 The yardstick is the same broker without a replica, or with a reader of records on the disk. The bucket is SeaweedFS on this
-machine, which takes its CPU time from the same cores. It syncs each object; with ``--bucket-in /dev/shm`` those syncs
+machine, which takes its CPU time from the same cores, but for the latency of single records: there the brokers have a
+core of their own. It syncs each object; with ``--bucket-in /dev/shm`` those syncs
 do not delay the broker's own, as with a bucket elsewhere.
 """
 
@@ -23,9 +24,9 @@ from stele.broker_process import BrokerProcess, run_broker
 
 from .harness import Benchmark, Rounds, in_turn, percentile
 from .kafka_clients import At, SteadyProducer, consume, make_consumer, make_topic, produce
-from .process_usage import process_cpu_s
+from .process_usage import apart, process_cpu_s
 from .results import Measure, at_least, at_most
-from .seaweedfs import running_seaweedfs
+from .seaweedfs import seaweedfs_server
 from .subjects import QUIET, THIS, Subject, environment_of, stele_subject
 
 RECORD_BYTES = 1000
@@ -42,16 +43,19 @@ _OLD, _LOCAL = "in the bucket", "on the disk"
 
 
 @contextmanager
-def brokers(bucket_in: Path | None) -> Generator[tuple[Subject, Subject]]:
-    """One broker with a replica, and one without."""
-    with TemporaryDirectory(prefix="stele-replica-") as folder, running_seaweedfs(parent=bucket_in) as url:
+def brokers(bucket_in: Path | None) -> Generator[tuple[Subject, Subject, int]]:
+    """One broker with a replica, one without, and the process id of the bucket."""
+    with (
+        TemporaryDirectory(prefix="stele-replica-") as folder,
+        seaweedfs_server(parent=bucket_in) as (url, server),
+    ):
         environment = {**environment_of(THIS), "STELE_LOG_RETENTION_CHECK_INTERVAL_MS": "500"}
         with_replica = {**environment, "STELE_REPLICATE_TO": url, **_ANY_KEY}
         with (
             run_broker(Path(folder) / "with", arguments=QUIET, environment=with_replica) as replicating,
             run_broker(Path(folder) / "without", arguments=QUIET, environment=environment) as plain,
         ):
-            yield stele_subject(replicating), stele_subject(plain)
+            yield stele_subject(replicating), stele_subject(plain), server.pid
 
 
 def broker_of(subject: Subject) -> BrokerProcess:
@@ -97,15 +101,16 @@ def measure_produce(
     bench: Benchmark, bucket_in: Path | None, rounds: int, megabytes: int, seconds: float
 ) -> None:
     baseline = "the same broker without a replica"
-    with brokers(bucket_in) as (with_replica, without):
+    with brokers(bucket_in) as (with_replica, without, bucket):
         # Before the bursts, whose upload goes on after them.
-        single = in_turn(
-            lambda: ack_p99_ms(with_replica, seconds),
-            lambda: ack_p99_ms(without, seconds),
-            rounds=rounds,
-            unit="ms",
-            goal=at_most(1.3),
-        )
+        with apart([with_replica.pid, without.pid], [bucket]):
+            single = in_turn(
+                lambda: ack_p99_ms(with_replica, seconds),
+                lambda: ack_p99_ms(without, seconds),
+                rounds=rounds,
+                unit="ms",
+                goal=at_most(1.3),
+            )
         bench.row(
             f"single records of 1 kB, {PER_S} per second, acks=all",
             baseline=baseline,
@@ -132,7 +137,7 @@ def measure_produce(
 
 def measure_lag(bench: Benchmark, bucket_in: Path | None, rounds: int, seconds: float, per_s: int) -> None:
     lags: list[float] = []
-    with brokers(bucket_in) as (subject, _):
+    with brokers(bucket_in) as (subject, *_):
         broker, topic = broker_of(subject), make_topic(subject)
         for _ in range(rounds):
             over, worst = threading.Event(), 0.0
@@ -167,7 +172,7 @@ def measure_tail(
     rates: dict[str, list[float]] = {_OLD: [], _LOCAL: []}
     # A process of its own: with a thread of this one, the consumer at the end would wait for Python.
     reader = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
-    with brokers(bucket_in) as (subject, _), reader:
+    with brokers(bucket_in) as (subject, *_), reader:
         topics = {_OLD: make_topic(subject, configs=_TIERED), _LOCAL: make_topic(subject)}
         for topic in topics.values():
             write(subject, topic, megabytes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import NamedTuple
@@ -106,16 +106,28 @@ def random_text(size: int) -> bytes:
 
 
 def produce(
-    subject: Subject, topic: str, *, partitions: int, records: int, size: int, **settings: str | int
+    subject: Subject,
+    topic: str,
+    *,
+    partitions: int,
+    records: int,
+    size: int,
+    contents: Sequence[dict[str, object]] = (),
+    **settings: str | int,
 ) -> float:
-    """Produce with acks=all and wait for the answers; return records per second."""
+    """Produce with acks=all and wait for the answers; return records per second.
+
+    ``contents`` are produced in turn; without them, all records have the same value of ``size`` bytes.
+    """
     producer = make_producer(subject, topic, partitions, **UNBOUNDED, **settings)
-    some: list[dict[str, object]] = [{"value": random_text(size)}] * _PRODUCED_AT_ONCE
+    some = contents or [{"value": random_text(size)}] * _PRODUCED_AT_ONCE
+    turn = 0
     begun_s = time.perf_counter()
     unsent = records // _PRODUCED_AT_ONCE * _PRODUCED_AT_ONCE
     while unsent:
         # It takes no more than its queue has room for.
-        taken = producer.produce_batch(topic, some[:unsent])
+        taken = producer.produce_batch(topic, list(some[turn : turn + min(unsent, _PRODUCED_AT_ONCE)]))
+        turn = (turn + taken) % len(some)
         unsent -= taken
         if not taken:
             producer.poll(_FULL_PAUSE_S)

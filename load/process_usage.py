@@ -7,8 +7,8 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -101,9 +101,47 @@ def separate(pid: int) -> None:
     """Give all threads of a process a core, and this process and its children the others, if there are two."""
     first, *others = sorted(os.sched_getaffinity(0))
     if others:
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            os.sched_setaffinity(int(thread.name), {first})
+        keep_on(pid, {first})
         os.sched_setaffinity(0, set(others))
+
+
+def keep_on(pid: int, cores: set[int]) -> None:
+    """Give all threads of a process these cores."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores)
+
+
+@contextmanager
+def apart(brokers: Sequence[int], others: Sequence[int]) -> Generator[None]:
+    """Give brokers a core, and processes that would be elsewhere the other ones, where this one comes before them.
+
+    What is measured then is what else a broker does, not how a kernel schedules busy processes on few cores.
+    """
+    cores = os.sched_getaffinity(0)
+    for pid in brokers:
+        separate(pid)
+        os.sched_setaffinity(0, cores)
+    first, *rest = sorted(cores)
+    try:
+        for pid in (os.getpid(), *others):
+            keep_on(pid, set(rest) or {first})
+        with first_on_its_core():
+            yield
+    finally:
+        for pid in (os.getpid(), *brokers, *others):
+            keep_on(pid, cores)
+
+
+@contextmanager
+def first_on_its_core() -> Generator[None]:
+    """Let this process come before all others on its cores, those that it starts before that among them."""
+    # It needs root.
+    with suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def raise_open_files() -> None:

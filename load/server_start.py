@@ -83,6 +83,11 @@ class S3Server:
     def is_running(self) -> bool:
         return self._process is not None
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> None:
         """Return when it serves."""
         log = self._home / "log"

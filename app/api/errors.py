@@ -397,7 +397,7 @@ STATUSES = {
     416: ("PastTheEnd", "Past the end of the log"),
     422: (
         "Unprocessable",
-        "A record breaks the contract of its topic, or another request has the idempotency key",
+        "A record breaks the contract of its topic, another request has the idempotency key, or a condition is refused",
     ),
     429: ("TooManyRequests", "Too many requests of this kind; see Retry-After"),
     500: ("CorruptLog", "The stored data is corrupt; continue at next_offset"),

@@ -219,6 +219,8 @@ NEEDS: Needs = {
     ("GET", "/v1/quotas"): (on_cluster(DESCRIBE_CONFIGS_CLUSTER),),
     ("PATCH", "/v1/quotas"): (on_cluster(ALTER_CONFIGS_CLUSTER),),
     ("GET", "/v1/cdc"): (on_cluster(DESCRIBE_CLUSTER),),
+    # What it does, it does with the connector's rights here and at PostgreSQL.
+    ("POST", "/v1/cdc"): (on_cluster(ALTER_CLUSTER),),
     ("GET", "/v1/iceberg"): (on_cluster(DESCRIBE_CLUSTER),),
     ("GET", "/v1/iceberg/{topic}"): (topic(DESCRIBE_TOPIC),),
     ("GET", "/v1/mirrors"): (on_cluster(DESCRIBE_CLUSTER),),
@@ -250,6 +252,7 @@ NEEDS: Needs = {
     ("GET", "/console/schemas"): OPEN,
     ("GET", "/console/mirrors"): OPEN,
     ("GET", "/console/tables"): OPEN,
+    ("GET", "/console/cdc"): OPEN,
     ("GET", "/console/groups"): OPEN,
     ("GET", "/console/storage"): OPEN,
     ("GET", "/console/transactions"): OPEN,

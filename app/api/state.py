@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -32,10 +32,12 @@ from .records.stream_slots import StreamSlots
 
 
 class CdcView(Protocol):
-    """The state of the CDC connectors, for the API and the metrics."""
+    """The state of the CDC connectors, for the API and the metrics; ``app.cdc.supervisor`` documents it."""
 
     @property
     def collector(self) -> Collector: ...
+    @property
+    def requestable(self) -> tuple[str, str] | None: ...
     def connectors(self) -> Sequence[Mapping[str, Any]]: ...
 
 
@@ -50,7 +52,7 @@ class MirrorsView(Protocol):
     async def delete(self, name: str) -> None: ...
     async def promote(
         self, name: str, topic_name: str | None = None
-    ) -> Sequence[tuple[str, Sequence[EndedTransaction]]]: ...
+    ) -> tuple[Sequence[tuple[str, Sequence[EndedTransaction]]], str]: ...
     async def truncate(self, name: str, topic_name: str | None = None) -> Sequence[CutCopy]: ...
 
 
@@ -68,7 +70,7 @@ class IcebergView(Protocol):
 
     @property
     def collector(self) -> Collector: ...
-    def status(self) -> Mapping[str, Any]: ...
+    async def status(self) -> Mapping[str, Any]: ...
     def status_of(self, topic: str) -> Mapping[str, Any]: ...
     @property
     def catalog(self) -> IcebergCatalogView: ...
@@ -89,9 +91,9 @@ class ApiState:
     groups: GroupServices
     transactions: Transactions
     settings: Settings
-    # Returns the state of each CDC connector.
-    connectors: Callable[[], Sequence[Mapping[str, Any]]]
     sampler: Sampler
+    # None if the application knows of no connectors.
+    cdc: CdcView | None = None
     security: ListenerSecurity | None = None
     # None if access rules are not checked.
     acls: Acls | None = None

@@ -134,7 +134,10 @@ class Broker:
             topics=self._topics,
             producers=self._producers,
             appender=self._appender,
-            activity=lambda: self.counts.appended_batches + self.counts.fetched_bytes,
+            # With shared storage, copies are counted only when they are committed.
+            activity=lambda: (
+                self.counts.appended_batches - self.counts.copied_batches + self.counts.fetched_bytes
+            ),
         )
         engine.observe_appends(
             lambda name: self._tail_subscriptions.readable(*name),

@@ -12,6 +12,8 @@ class Counts:
     appended_batches: int = 0
     appended_records: int = 0
     appended_bytes: int = 0
+    # Of the batches, those of mirrors.
+    copied_batches: int = 0
     fetched_bytes: int = 0
     # Records that broke the contract of their topic.
     contract_refusals: int = 0

@@ -57,6 +57,12 @@ class CdcSupervisor:
     def collector(self) -> Collector:
         return CdcCollector(self.connectors)
 
+    @property
+    def requestable(self) -> tuple[str, str] | None:
+        """Prefix and slot of the connector that can be asked to add, drop and copy tables; None if there is none."""
+        has_slot = self._cdc.tables or self._cdc.messages not in ("", "none")
+        return (self._cdc.prefix, self._cdc.slot) if self.is_wanted and has_slot else None
+
     def start(self) -> None:
         """Start the connector; call this once the listeners are open."""
         if self.is_wanted:
@@ -97,7 +103,7 @@ class CdcSupervisor:
         """Return the status of each connector, as ``GET /v1/cdc`` shows it."""
         if not self.is_wanted:
             return []
-        return [{**self._process.status, "restarts": self._process.restarts}]
+        return [{"prefix": self._cdc.prefix, **self._process.status, "restarts": self._process.restarts}]
 
     @property
     def _silence_s(self) -> float:

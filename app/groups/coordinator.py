@@ -33,7 +33,7 @@ from ..errors import (
     UnknownMember,
     UnknownPartition,
 )
-from ..work_budget import Steps, at_once, in_turns, visited
+from ..work_budget import Steps, at_once, in_turns, mapped, visited
 from .base.checks import check_group_id, check_join
 from .base.committed_offsets import GroupOffsets, records_of
 from .base.consumer_protocol import CONSUMER
@@ -430,15 +430,20 @@ class GroupCoordinator:
         return (yield from offsets.committed(partitions, require_stable=require_stable))
 
     async def cut_offsets(self, topic: str, partition: int, end_offset: int) -> list[str]:
-        """Move committed offsets past the end of a log that was cut back to its end; return their groups.
+        """Move positions of groups past the end of a log that was cut back to its end; return these groups.
 
-        Members of these groups find that their positions are out of range.
+        Those are committed offsets, and what share groups know of records. Members find that their positions are out of
+        range.
 
         Raises ``GroupStoreFailed``: some were not moved.
         """
         moved: list[str] = []
         async for group in visited(self.table.names()):
             live = self.table.groups.get(group)
+            shared = None if live is None or live.share is None else live.share.partition(topic, partition)
+            if shared is not None and shared.records.end_offset > end_offset:
+                await shared.cut(end_offset)
+                moved.append(group)
             known = None if live is None else live.offsets.records.get((topic, partition))
             if live is None or known is None or known.offset <= end_offset:
                 continue
@@ -494,8 +499,8 @@ class GroupCoordinator:
 
         ``states`` and ``types`` (``classic``, ``consumer``, ``share``) filter regardless of case.
         """
-        wanted_states = {state.casefold() for state in states}
-        wanted_types = {kind.casefold() for kind in types}
+        wanted_states = set(await in_turns(mapped(str.casefold, states)))
+        wanted_types = set(await in_turns(mapped(str.casefold, types)))
         return [
             listing
             async for listing in visited(self.listings())

@@ -8,15 +8,17 @@ by its location.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
+from stele.wire.bucket_url import bucket_properties
 
 from ..errors import StorageUnavailable
 
@@ -60,7 +62,7 @@ class IcebergCatalog:
 
     def __init__(self, select: Select, *, warehouse: str) -> None:
         self._select = select
-        self._options = warehouse.partition("?")[2]
+        self._warehouse, self._options = warehouse, warehouse.partition("?")[2]
         self._stores: dict[str, ObstoreStore] = {}
         self._cache: OrderedDict[str, bytes] = OrderedDict()
         self._cached_bytes = 0
@@ -69,12 +71,7 @@ class IcebergCatalog:
     @property
     def client_properties(self) -> dict[str, str]:
         """Return how clients reach a bucket, by the names of Iceberg's configuration, without credentials."""
-        options = dict(parse_qsl(self._options))
-        names = {"endpoint": "s3.endpoint", "region": "client.region", "path_style": "s3.path-style-access"}
-        found = {name: options[option] for option, name in names.items() if option in options}
-        if "endpoint" in options:
-            found.setdefault("s3.path-style-access", "true")
-        return found
+        return bucket_properties(self._warehouse, os.environ)
 
     async def list_tables(self) -> list[str]:
         """Return the names of all tables, sorted. Raises ``StorageUnavailable``."""
@@ -93,6 +90,13 @@ class IcebergCatalog:
                 if location == last:
                     raise _unavailable(f"the metadata file {last} of table {name!r} is missing") from None
         return None
+
+    async def read(self, location: str, start: int = 0, end: int | None = None) -> bytes:
+        """Return bytes of a file of a table, all of it without ``end``. Raises ``StorageUnavailable``."""
+        try:
+            return await self._bytes(location, start, end)
+        except (OSError, ValueError) as error:
+            raise _unavailable(f"{location}: {error}") from error
 
     async def _location(self, name: str) -> str | None:
         statement = f"SELECT metadata_location {_OF_NAMESPACE} AND table_name = ?"
@@ -116,13 +120,8 @@ class IcebergCatalog:
             self._cached_bytes -= len(self._cache.popitem(last=False)[1])
 
     async def _read(self, location: str) -> bytes:
-        parts = urlsplit(location)
         try:
-            if parts.scheme in ("", "file"):
-                # As pyiceberg writes it: no percent-encoding is undone.
-                text = await asyncio.to_thread(_read_file, Path(parts.path))
-            else:
-                text = await self._read_object(parts.scheme, parts.netloc, parts.path.lstrip("/"))
+            text = await self._bytes(location, 0, None)
             await asyncio.to_thread(msgspec.json.decode, text, type=_Head)
         except FileNotFoundError:
             raise
@@ -130,17 +129,27 @@ class IcebergCatalog:
             raise _unavailable(f"{location}: {error}") from error
         return text
 
-    async def _read_object(self, scheme: str, bucket: str, key: str) -> bytes:
+    async def _bytes(self, location: str, start: int, end: int | None) -> bytes:
+        parts = urlsplit(location)
+        if parts.scheme in ("", "file"):
+            # As pyiceberg writes it: no percent-encoding is undone.
+            return await asyncio.to_thread(_read_file, Path(parts.path), start, end)
+        return await self._read_object(parts.scheme, parts.netloc, parts.path.lstrip("/"), start, end)
+
+    async def _read_object(self, scheme: str, bucket: str, key: str, start: int, end: int | None) -> bytes:
         # In a thread, because it imports much the first time.
         store = await asyncio.to_thread(self._store, f"{scheme}://{bucket}")
-        from ..storage.shared.store.object_store import ObjectNotFound, ObjectStoreError
+        from ..storage.shared.store.object_store import ByteRange, ObjectNotFound, ObjectStoreError
 
         try:
-            return await store.get(key, bytes_max=METADATA_BYTES_MAX)
+            if end is None:
+                return await store.get(key, bytes_max=METADATA_BYTES_MAX)
+            (part,) = await store.get_ranges(key, (ByteRange(start, end),))
         except ObjectNotFound:
             raise FileNotFoundError(key) from None
         except ObjectStoreError as error:
             raise OSError(str(error)) from error
+        return part
 
     def _store(self, url: str) -> ObstoreStore:
         store = self._stores.get(url)
@@ -159,12 +168,13 @@ def _unavailable(reason: str) -> StorageUnavailable:
     return StorageUnavailable("reading the catalog of Iceberg tables", reason)
 
 
-def _read_file(path: Path) -> bytes:
+def _read_file(path: Path, start: int, end: int | None) -> bytes:
     with path.open("rb") as file:
-        text = file.read(METADATA_BYTES_MAX + 1)
-    if len(text) > METADATA_BYTES_MAX:
+        file.seek(start)
+        data = file.read(METADATA_BYTES_MAX + 1 if end is None else end - start)
+    if len(data) > METADATA_BYTES_MAX:
         raise ValueError(f"it has more than {METADATA_BYTES_MAX} bytes")
-    return text
+    return data
 
 
 def select_in_file(path: Path) -> Select:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from ..broker.topics import Topic
 from ..errors import InvalidRequest
 from ..settings import Settings
 from ..supervised_process import SupervisedProcess
+from ..work_budget import visited
 from .catalog import IcebergCatalog, select_in_file, select_in_postgres
 from .metrics import IcebergCollector
 
@@ -84,7 +86,7 @@ class IcebergTables:
 
     @property
     def collector(self) -> Collector:
-        return IcebergCollector(lambda: self.status()["topics"][: self._settings.metrics_topics_max])
+        return IcebergCollector(lambda: list(islice(self._tables(), self._settings.metrics_topics_max)))
 
     def open(self) -> None:
         """Find the topics that are tables, and follow changes; call this before the listeners are open."""
@@ -193,10 +195,9 @@ class IcebergTables:
 
     # ── what operators see ──
 
-    def status(self) -> dict[str, Any]:
-        """Return the state of the process, and of each table by name."""
+    async def status(self) -> dict[str, Any]:
+        """Return the state of the process, and of each table by name, with pauses."""
         process = self._process.status
-        known = {one["topic"]: one for one in process.get("topics", ()) if self._is_running}
         state, error = process["state"], process.get("last_error")
         if not self._names:
             state, error = "idle", None
@@ -204,16 +205,27 @@ class IcebergTables:
             state, error = "failed", self._problem
         elif not self._is_running:
             state, error = "standby", None
-        topics = [self._shown(self._broker.topic(name), known.get(name)) for name in sorted(self._names)]
-        if state == "standby":
-            topics = [{**one, "state": "standby"} for one in topics]
         return {
             "state": state,
             "restarts": self._process.restarts,
             "last_error": error,
             "warehouse": self.warehouse.partition("?")[0],
-            "topics": topics,
+            "topics": [table async for table in visited(self._tables())],
         }
+
+    def _tables(self) -> Iterator[dict[str, Any]]:
+        """Yield the state of each table, by name; the caller may pause in between."""
+        reported = self._reported()
+        for name in sorted(self._names):
+            topic = self._broker.topic_by_name(name)
+            # It may have been deleted during a pause.
+            if topic is not None:
+                yield self._shown(topic, reported.get(name))
+
+    def _reported(self) -> dict[str, Mapping[str, Any]]:
+        """Return what the process reports of each topic."""
+        topics = self._process.status.get("topics", ()) if self._is_running else ()
+        return {one["topic"]: one for one in topics}
 
     def status_of(self, topic: str) -> dict[str, Any]:
         """Return the state of the table of one topic.
@@ -222,9 +234,8 @@ class IcebergTables:
             UnknownTopic: there is none.
             InvalidRequest: the topic is no table.
         """
-        for one in self.status()["topics"]:
-            if one["topic"] == topic:
-                return one
+        if topic in self._names:
+            return self._shown(self._broker.topic(topic), self._reported().get(topic))
         self._broker.topic(topic)
         raise InvalidRequest(
             f"topic {topic!r} is no table; set its configuration stele.iceberg.mode to key_value or value_schema"
@@ -246,7 +257,7 @@ class IcebergTables:
             "commit_interval_ms": topic.config.iceberg_commit_interval_ms,
             "snapshot_retention_ms": topic.config.iceberg_snapshot_retention_ms,
             "table": f"stele.{topic.name}",
-        }
+        } | ({} if self._problem or self._is_running else {"state": "standby"})
 
 
 def _is_table(topic: Topic) -> bool:

@@ -31,6 +31,11 @@ class MirrorCollector(Collector):
         lag = GaugeMetricFamily(
             "stele_mirror_lag_records", "Offsets of the source that are not copied yet.", labels=("mirror",)
         )
+        delay = GaugeMetricFamily(
+            "stele_mirror_lag_seconds",
+            "Time since a copy lacks what its source had then, also while the source does not answer.",
+            labels=("mirror",),
+        )
         stopped = GaugeMetricFamily(
             "stele_mirror_stopped_partitions",
             "Partitions that wait for a person: see the status of the mirror.",
@@ -45,7 +50,12 @@ class MirrorCollector(Collector):
             name = status["definition"].name
             for each in STATES:
                 state.add_metric((name, each), float(status["state"] == each))
-            for family, field in ((lag, "lag"), (stopped, "stopped"), (copied, "copied_bytes")):
+            for family, field in (
+                (lag, "lag"),
+                (delay, "lag_seconds"),
+                (stopped, "stopped"),
+                (copied, "copied_bytes"),
+            ):
                 if status.get(field) is not None:
                     family.add_metric((name,), status[field])
-        yield from (state, lag, stopped, copied)
+        yield from (state, lag, delay, stopped, copied)

@@ -155,13 +155,21 @@ class Mirrors:
         self._running[definition.name] = _Running(definition, process)
         process.start()
 
-    async def _end(self, name: str, *, finishes: bool = False) -> None:
-        """End a process; with ``finishes`` it first copies what the source has by now."""
+    async def _end(self, name: str) -> None:
         running = self._running.pop(name, None)
-        if running is not None and finishes:
-            await running.process.close(last_words=_FINISH, more_ms=_FINISH_MS)
-        elif running is not None:
+        if running is not None:
             await running.process.close()
+
+    async def _finish(self, definition: MirrorDefinition) -> str:
+        """End a process once it has copied what the source has by now; return why it may not have."""
+        running = self._running.pop(definition.name, None)
+        if running is None:
+            return "the mirror is paused" if definition.is_paused else "the mirror has not been started yet"
+        await running.process.close(last_words=_FINISH, more_ms=_FINISH_MS)
+        status = running.process.status
+        # A process that is not there, or was killed, has not said it.
+        why = status.get("last_error") or "it took too long"
+        return status.get("unfinished", f"the process of the mirror did not finish: {why}")
 
     @property
     def _silence_s(self) -> float:
@@ -175,14 +183,16 @@ class Mirrors:
         }
         if self._is_held is not None:
             given["STELE_MIRROR_SILENCE"] = str(self._silence_s)
+        if self._api_key:
+            given["STELE_API_KEY"] = self._api_key
         if definition.is_outward:
             return {
                 **given,
                 "STELE_MIRROR_BROKER": self._kafka.server,
                 "STELE_MIRROR_BROKER_CONFIG": json.dumps(dict(self._kafka.properties)),
+                "STELE_MIRROR_BROKER_URL": self._url,
             }
-        given["STELE_MIRROR_BROKER"] = self._url
-        return {**given, **({"STELE_API_KEY": self._api_key} if self._api_key else {})}
+        return {**given, "STELE_MIRROR_BROKER": self._url}
 
     # ── what operators see and do ──
 
@@ -224,11 +234,11 @@ class Mirrors:
 
     async def promote(
         self, name: str, topic_name: str | None = None
-    ) -> Sequence[tuple[str, list[EndedTransaction]]]:
+    ) -> tuple[Sequence[tuple[str, list[EndedTransaction]]], str]:
         """Make an ordinary topic of one copy of a mirror, or of all: then the mirror is forgotten.
 
         What the source has by now is copied before, and what its groups have committed, if it answers in time. Returns the
-        topics, with the transactions that were open and are aborted.
+        topics, with the transactions that were open and are aborted; and why the copies may lack something, empty if not.
 
         Raises:
             UnknownMirror: there is none.
@@ -245,7 +255,7 @@ class Mirrors:
             if topic_name is not None and topic_name not in self._copies_of(name):
                 self._broker.topic(topic_name)
                 raise InvalidRequest(f"topic {topic_name!r} is no copy of mirror {name!r}")
-            await self._end(name, finishes=True)
+            unfinished = await self._finish(definition)
             # It may have made topics.
             await self._broker.cluster.refresh()
             names = self._copies_of(name) if topic_name is None else [topic_name]
@@ -258,7 +268,7 @@ class Mirrors:
                     self._begin(definition)
         if self._broker.cluster.is_shared:
             await asyncio.sleep(_HEARD_S)
-        return promoted
+        return promoted, unfinished
 
     def _copies_of(self, name: str) -> list[str]:
         return [topic.name for topic in self._broker.topics() if topic.config.mirror == name]
@@ -273,10 +283,6 @@ class Mirrors:
             InvalidRequest: it is not known yet where they begin to differ.
             StorageError, GroupStoreFailed: some may have been cut; it may be called again.
         """
-        if self._broker.cluster.is_shared:
-            raise InvalidRequest(
-                "copies on shared storage cannot be cut back: delete the topic, and the mirror copies it again"
-            )
         async with self._changes:
             definition = self._broker.mirrors.get(name)
             if topic_name is not None:
@@ -286,6 +292,11 @@ class Mirrors:
                 for one, end in self._diverged(name)
                 if topic_name in (None, one.topic) and self._broker.topic(one.topic).config.mirror == name
             }
+            if ends and self._broker.cluster.is_shared:
+                raise InvalidRequest(
+                    "copies on shared storage cannot be cut back: delete them, and the mirror copies them again: "
+                    + ", ".join(sorted({one.topic for one in ends}))
+                )
             known = {one: end for one, end in ends.items() if end is not None}
             if ends and not known:
                 raise InvalidRequest(

@@ -49,9 +49,13 @@ class ParsedSchemas:
 
     def characters(self, state: State, version: Version) -> int:
         """Return the size of a schema with those that it refers to. Raises ``InvalidSchema`` if one is gone."""
+        return len(version.content.text) + sum(map(len, self.sources(state, version).values()))
+
+    def sources(self, state: State, version: Version) -> dict[str, str]:
+        """Return the texts that a schema refers to, each after those that it refers to. Raises ``InvalidSchema``."""
         referred: _Referred = {}
         _collect(state, version.name, version.content.references, referred, 0)
-        return len(version.content.text) + sum(len(content.text) for content in referred.values())
+        return {name: content.text for name, content in referred.items()}
 
     async def parse(
         self,

@@ -344,7 +344,7 @@ class SchemaRegistry:
         is_meant = matcher(prefix)
         aliased = {
             self._aliased(Name.parse(name)).qualified
-            for name in (state.configs if aliases else ())
+            async for name in visited(list(state.configs) if aliases else ())
             if is_meant(Name.parse(name))
         }
         versions: list[Version] = []
@@ -354,7 +354,9 @@ class SchemaRegistry:
                 own = list(subject.versions.values()) if deleted else subject.live()
                 versions += own[-1:] if latest_only else own
         if rule_type:
-            versions = [version for version in versions if decisions.has_rule(version, rule_type)]
+            versions = [
+                version async for version in visited(versions) if decisions.has_rule(version, rule_type)
+            ]
         limit = _SCHEMAS_MAX if limit is None or limit < 0 else min(limit, _SCHEMAS_MAX)
         return [await self._shown(version) async for version in visited(_cut(versions, offset, limit))]
 

@@ -39,6 +39,8 @@ _TEXT_BYTES_MIN, _TEXT_PER_BYTE = 64 * 1024, 16
 _NUMBER_BYTES, _MARKS_BYTES = 24, 4
 # The schemas that are known, and their characters; those that are looked for at once.
 _KNOWN_MAX, _CHARACTERS_MAX, LOOKED_FOR_MAX = 1000, 4 << 20, 64
+# Versions of a subject that are given as text.
+_TEXTS_MAX = 100
 # How long a schema that the registry does not have is not looked for again, and how often the end of its topic is.
 _MISSING_S, _REFRESH_S, _MISSING_MAX = 1.0, 0.1, 10_000
 # For how long a new subject on another broker may go unnoticed by those who write JSON.
@@ -88,6 +90,16 @@ class KnownSchema:
     schema: ParsedSchema
     shown: bytes
     characters: int
+
+
+class SchemaText(NamedTuple):
+    """A schema as text, with the texts that it refers to by name, for those who parse it themselves."""
+
+    id: int
+    guid: str
+    type: str
+    text: str
+    references: dict[str, str]
 
 
 class _Frame(NamedTuple):
@@ -172,6 +184,40 @@ class SchemaValues:
         """Do what ``place_of`` does at the end of the topic."""
         await self._refresh()
         return self.place_of(subject, number)
+
+    async def texts(self, topic: Topic) -> list[SchemaText]:
+        """Return the versions of the subject of a topic's values, ascending, those that are deleted last.
+
+        Of many, the latest. There are none if values have subjects of their own, or theirs has no version.
+        """
+        await self._refresh()
+        values = self.of(topic)
+        subject = self._topic.state.subject(self._aliased(Name.parse(values.value_subject)))
+        if not values.has_value_subject or subject is None or not subject.live():
+            return []
+        deleted = (version for version in subject.versions.values() if version.is_deleted)
+        versions = [*subject.live()[-_TEXTS_MAX:], *deleted][:_TEXTS_MAX]
+        texts = [text for text in map(self._text, versions) if text is not None]
+        sizes = [len(text.text) + sum(map(len, text.references.values())) for text in texts]
+        while len(texts) > 1 and sum(sizes) > _CHARACTERS_MAX:
+            del texts[0], sizes[0]
+        return texts
+
+    async def text(self, topic: Topic, ref: int | str) -> SchemaText | None:
+        """Return the schema that values of a topic name, by its id or its GUID; None if there is none."""
+        await self._refresh()
+        named = UUID(ref).bytes if isinstance(ref, str) else ref.to_bytes(4, "big")
+        subject = self._aliased(Name.parse(self.of(topic).value_subject))
+        version = _version_of(self._topic.state, subject, named)
+        return None if version is None else self._text(version)
+
+    def _text(self, version: Version) -> SchemaText | None:
+        try:
+            references = self._parsed.sources(self._topic.state, version)
+        except InvalidSchema:
+            return None
+        content = version.content
+        return SchemaText(version.id, str(content.guid), content.schema_type, content.text, references)
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from importlib.util import find_spec
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 from stele.wire import sql_frames as frames
 
 from ..broker.topics import Topic
 
-_FILE = "file://"
 _ERRORS = "_errors"
 
 
@@ -19,55 +16,87 @@ class TableMetadata(Protocol):
     """The metadata of a table: its JSON, and where it is."""
 
     @property
-    def location(self) -> str: ...
-    @property
     def text(self) -> bytes: ...
+
+
+class Catalog(Protocol):
+    """The tables, and the files of their warehouse. Raises ``StorageUnavailable``."""
+
+    async def load(self, name: str) -> TableMetadata | None: ...
+    async def read(self, location: str, start: int, end: int | None) -> bytes: ...
 
 
 class _Snapshot(msgspec.Struct, rename="kebab"):
     snapshot_id: int
+    manifest_list: str = ""
     parent_snapshot_id: int | None = None
     summary: dict[str, str] = {}
 
 
+class _Schema(msgspec.Struct, rename="kebab"):
+    schema_id: int
+    fields: msgspec.Raw
+
+
 class _Metadata(msgspec.Struct, rename="kebab"):
+    location: str
+    properties: dict[str, str] = {}
+    current_schema_id: int = 0
     current_snapshot_id: int | None = None
     snapshots: list[_Snapshot] = []
+    schemas: list[_Schema] = []
+
+
+class TableFiles(NamedTuple):
+    """What is read of a table and of that of its errors, and the directories in which all of it is."""
+
+    rows: frames.Snapshot | None = None
+    errors: frames.Snapshot | None = None
+    roots: tuple[str, ...] = ()
 
 
 class Snapshots:
-    """Finds snapshots; ``load`` returns the metadata of a table, None if there is no such table."""
+    """Finds snapshots of topics, and reads their files."""
 
-    def __init__(self, load: Callable[[str], Awaitable[TableMetadata | None]]) -> None:
-        self._load = load
-        self._can_read = find_spec("pyiceberg") is not None
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
 
-    async def of(self, topic: Topic) -> tuple[frames.Snapshot | None, frames.Snapshot | None]:
-        """Return the snapshot of a topic, and that of its errors; None if all is read from the log.
-
-        That is also so if its values are columns of the table, or its files are in a bucket.
-
-        Raises ``StorageUnavailable``.
-        """
-        if not self._can_read or topic.config.iceberg_mode != "key_value":
-            return None, None
-        snapshot = await self._newest(topic.name, str(topic.topic_id))
-        if snapshot is None:
-            return None, None
+    async def of(self, topic: Topic) -> TableFiles:
+        """Return the snapshots of a topic; none if all is read from the log. Raises ``StorageUnavailable``."""
+        mode = topic.config.iceberg_mode
+        if mode == "off":
+            return TableFiles()
+        rows = await self._newest(topic, topic.name, mode)
+        if rows is None:
+            return TableFiles()
         # Errors are committed before the records beside them.
-        return snapshot, await self._newest(topic.name + _ERRORS, str(topic.topic_id))
+        errors = await self._newest(topic, topic.name + _ERRORS, "errors")
+        if errors is None:
+            return TableFiles(rows[0], None, rows[1:])
+        return TableFiles(rows[0], errors[0], (rows[1], errors[1]))
 
-    async def _newest(self, name: str, topic_id: str) -> frames.Snapshot | None:
-        metadata = await self._load(name)
-        if metadata is None or not metadata.location.startswith(_FILE):
+    async def read(self, files: TableFiles, question: frames.Read) -> bytes:
+        """Return bytes of a file of these tables. Raises ``StorageUnavailable``."""
+        path = question.path
+        is_of_table = path.startswith(files.roots) and ".." not in path.split("/")
+        assert is_of_table, f"{path} is not of the table"
+        return await self._catalog.read(path, question.start, question.end)
+
+    async def _newest(self, topic: Topic, name: str, rows: str) -> tuple[frames.Snapshot, str] | None:
+        metadata = await self._catalog.load(name)
+        if metadata is None:
             return None
-        decoded = msgspec.json.decode(metadata.text, type=_Metadata)
-        known = {snapshot.snapshot_id: snapshot for snapshot in decoded.snapshots}
-        current = found = known.get(decoded.current_snapshot_id or -1)
+        table = msgspec.json.decode(metadata.text, type=_Metadata)
+        known = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots}
+        current = found = known.get(table.current_snapshot_id or -1)
         # One without offsets has rewritten files, and has the records of its parent.
         while found is not None and "stele.offsets" not in found.summary:
             found = known.get(found.parent_snapshot_id or -1)
-        if current is None or found is None or found.summary.get("stele.topic-id") != topic_id:
+        if current is None or found is None or found.summary.get("stele.topic-id") != str(topic.topic_id):
             return None
+        if table.properties.get("stele.rows", rows) != rows:
+            # The mode was changed after the table was made; nothing is written to it until somebody drops it.
+            return None
+        (fields,) = (schema.fields for schema in table.schemas if schema.schema_id == table.current_schema_id)
         offsets = msgspec.json.decode(found.summary["stele.offsets"], type=dict[int, int])
-        return frames.Snapshot(metadata.location, current.snapshot_id, offsets)
+        return frames.Snapshot(current.manifest_list, offsets, bytes(fields)), f"{table.location}/"

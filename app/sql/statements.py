@@ -10,18 +10,20 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from uuid import UUID
+from typing import NamedTuple
 
 from stele.wire import sql_frames as frames
 
 from ..broker.broker import Broker
 from ..broker.reading.fetch import PartitionFetch, end_of, visible_bytes
+from ..broker.topics import Topic
 from ..concurrency import several
 from ..errors import BrokerClosing, InvalidRequest, StatementStopped, SteleError, TopicRecreated, UnknownTopic
+from ..registry.values import SchemaText, SchemaValues
 from ..spelling import nearest
 from ..work_budget import visited
 from .processes import SqlProcess, SqlProcesses, is_installed
-from .snapshots import Snapshots
+from .snapshots import Snapshots, TableFiles
 
 # What is read in one turn of the loop.
 _PIECE_BYTES = 256 * 1024
@@ -31,6 +33,8 @@ _WATCH_S, _PROGRESS_S = 0.1, 1.0
 _COMPARED_MAX = 500
 # A longer statement is not searched for them.
 _SEARCHED_MAX = 4096
+# What follows the name of a topic whose values are wanted as they are stored.
+_RAW = "$raw"
 _QUOTES = 'Names with dots or dashes stand in double quotes: SELECT * FROM "orders.eu-1"'
 
 
@@ -72,10 +76,11 @@ class Rights:
 class SqlStatements:
     """Runs statements for clients."""
 
-    def __init__(self, broker: Broker, tables: Snapshots | None = None) -> None:
-        """``tables`` has the topics that are Iceberg tables."""
+    def __init__(self, broker: Broker, tables: Snapshots, values: SchemaValues) -> None:
+        """``tables`` has the topics that are Iceberg tables, ``values`` the schemas of those whose values have one."""
         self._broker = broker
-        self._snapshots = tables
+        self.tables = tables
+        self.values = values
         self._settings = broker.settings
         self.totals = StatementTotals()
         self._processes = SqlProcesses(
@@ -135,7 +140,7 @@ class SqlStatements:
                 )
                 async for frame in received:
                     match frame:
-                        case frames.Fetch() | frames.Seek():
+                        case frames.Fetch() | frames.Seek() | frames.Find() | frames.Read():
                             try:
                                 answer = await reading.answer(frame)
                             except SteleError as error:
@@ -238,7 +243,7 @@ class SqlStatements:
 
     async def _opened(self, named: frames.Named, rights: Rights) -> _Reading:
         """Return what the statement reads; its end is that of now. Raises as ``run``."""
-        names = named.tables
+        names = [name.removesuffix(_RAW) for name in named.tables]
         rights.check(names)
         broker = self._broker
         await broker.find_topics(names)
@@ -246,22 +251,33 @@ class SqlStatements:
             topics = [broker.topic(name) for name in names]
         except UnknownTopic as error:
             raise UnknownTopic(error.topic, instead=await self._hint(error.topic, named, rights)) from None
-        tables: list[frames.Table] = []
-        for topic in topics:
-            numbers = range(topic.partitions)
-            # Before the ends, so that it has nothing after them.
-            snapshot, errors = None, None
-            if self._snapshots is not None:
-                snapshot, errors = await self._snapshots.of(topic)
-            offsets = {} if snapshot is None else snapshot.offsets
-            await broker.refresh((topic.name, number) for number in numbers)
-            partitions: list[tuple[int, int, int]] = []
-            async for number in visited(numbers):
-                state = broker.log_state(topic.name, number)
-                start = max(state.log_start_offset, offsets.get(number, 0))
-                partitions.append((number, start, max(start, state.last_stable_offset)))
-            tables.append(frames.Table(topic.name, partitions, snapshot, errors))
-        return _Reading(self, broker, rights, tables, [topic.topic_id for topic in topics])
+        sources = [await self._source(name, topic) for name, topic in zip(named.tables, topics, strict=True)]
+        return _Reading(self, broker, rights, sources)
+
+    async def _source(self, name: str, topic: Topic) -> _Source:
+        mode, is_raw = topic.config.iceberg_mode, name.endswith(_RAW)
+        # Before the ends, so that it has nothing after them. The files of values with columns have no bytes of values.
+        files = TableFiles() if is_raw and mode == "value_schema" else await self.tables.of(topic)
+        offsets = {} if files.rows is None else files.rows.offsets
+        numbers = range(topic.partitions)
+        await self._broker.refresh((topic.name, number) for number in numbers)
+        partitions: list[tuple[int, int, int]] = []
+        async for number in visited(numbers):
+            state = self._broker.log_state(topic.name, number)
+            start = max(state.log_start_offset, offsets.get(number, 0))
+            partitions.append((number, start, max(start, state.last_stable_offset)))
+        # After the ends, so that it has the schemas of all values before them.
+        schemas = [] if is_raw else await self.values.texts(topic)
+        has_columns = bool(schemas) or (mode == "value_schema" and not is_raw)
+        table = frames.Table(
+            name,
+            partitions,
+            files.rows,
+            files.errors,
+            [_schema(text) for text in schemas] if has_columns else None,
+            has_fields=mode == "value_schema",
+        )
+        return _Source(table, topic, files)
 
     async def _hint(self, name: str, named: frames.Named, rights: Rights) -> str:
         """Return what was probably meant, of the topics that the client may see; empty if none is like it."""
@@ -291,33 +307,50 @@ class _Refused(Exception):
         self.frame = frame
 
 
+class _Source(NamedTuple):
+    """A table of a statement, and where its rows are."""
+
+    table: frames.Table
+    topic: Topic
+    files: TableFiles
+
+
+def _schema(text: SchemaText) -> frames.Schema:
+    return frames.Schema(*text)
+
+
 class _Reading:
     """What one statement may read, and has read."""
 
     def __init__(
-        self,
-        statements: SqlStatements,
-        broker: Broker,
-        rights: Rights,
-        tables: list[frames.Table],
-        topic_ids: list[UUID],
+        self, statements: SqlStatements, broker: Broker, rights: Rights, sources: list[_Source]
     ) -> None:
-        self.tables = tables
+        self.tables = [source.table for source in sources]
         self.progress = Progress(
-            of=sum(end - start for table in tables for _, start, end in table.partitions)
+            of=sum(end - start for table in self.tables for _, start, end in table.partitions)
         )
         self._statements = statements
         self._broker = broker
         self._rights = rights
-        self._names = [table.name for table in tables]
-        self._topic_ids = topic_ids
+        self._sources = sources
 
-    async def answer(self, frame: frames.Fetch | frames.Seek) -> frames.Fetched | frames.Sought:
+    async def answer(self, frame: frames.Question) -> frames.ToProcess:
         """Return what the process asks for. Raises ``SteleError``: the statement cannot go on."""
-        return await (self._fetch(frame) if isinstance(frame, frames.Fetch) else self._seek(frame))
+        topic = self._check(frame.table)
+        match frame:
+            case frames.Fetch():
+                return await self._fetch(topic.name, frame)
+            case frames.Seek():
+                return await self._seek(topic.name, frame)
+            case frames.Find():
+                text = await self._statements.values.text(topic, frame.schema)
+                return frames.Found(None if text is None else _schema(text))
+            case frames.Read():
+                body = await self._statements.tables.read(self._sources[frame.table].files, frame)
+                self._add(len(body))
+                return frames.Bytes(body)
 
-    async def _fetch(self, frame: frames.Fetch) -> frames.Fetched:
-        name = self._check(frame.table)
+    async def _fetch(self, name: str, frame: frames.Fetch) -> frames.Fetched:
         limit = self._broker.settings.sql_scan_bytes_max
         if self.progress.bytes >= limit:
             raise StatementStopped(
@@ -337,25 +370,26 @@ class _Reading:
             raise read.error
         # Compaction may have removed all up to the end.
         end = min(end_of(read, frame.offset), frame.until) if read.batches else frame.until
-        self.progress.bytes += len(read.batches)
+        self._add(len(read.batches))
         self.progress.offsets += end - frame.offset
-        self._statements.totals.scanned_bytes += len(read.batches)
         batches = await visible_bytes(read) if read.aborted else read.batches
         return frames.Fetched(bytes(batches), end)
 
-    async def _seek(self, frame: frames.Seek) -> frames.Sought:
-        name = self._check(frame.table)
-
+    async def _seek(self, name: str, frame: frames.Seek) -> frames.Sought:
         async def sought(partition: int) -> int:
             offset, _, _ = await self._broker.list_offset(name, partition, frame.at_ms)
             return offset
 
         return frames.Sought(await several(sought, frame.partitions))
 
-    def _check(self, table: int) -> str:
-        """Return the name of a table, whose topic is the same and may still be read."""
-        name = self._names[table]
-        self._rights.check(self._names)
-        if self._broker.topic(name).topic_id != self._topic_ids[table]:
-            raise TopicRecreated(name, str(self._topic_ids[table]))
-        return name
+    def _add(self, size: int) -> None:
+        self.progress.bytes += size
+        self._statements.totals.scanned_bytes += size
+
+    def _check(self, table: int) -> Topic:
+        """Return the topic of a table, which is the same and may still be read."""
+        topic = self._sources[table].topic
+        self._rights.check([source.topic.name for source in self._sources])
+        if self._broker.topic(topic.name).topic_id != topic.topic_id:
+            raise TopicRecreated(topic.name, str(topic.topic_id))
+        return topic

@@ -40,6 +40,7 @@ RULES = (
     (r"\b(?:async|await) ", ""),
     (r"\b__a(?=(?:enter|exit|iter|next)__)", "__"),
     (r"\baclose\b", "close"),
+    (r"\baiter_raw\b", "iter_raw"),
     (r"\bAsync(?=[A-Z])", ""),
     (r"(?:\b|(?<=_))async_(?=[a-z])", ""),
 )

@@ -40,6 +40,7 @@ from tests.conformance.moving import (
 )
 from tests.conformance.programs import home_of, running
 from tests.support.apache_kafka import start_kafka
+from tests.support.mirrors import mirror_pids
 from tests.support.waiting import eventually
 
 RUNS = int(os.environ.get("STELE_TEST_MOVES", "50"))
@@ -243,14 +244,3 @@ class Move:
         what = f"{who} of seed {self._seed}: {lost.total()} lost, {twice.total()} twice of {expected.total()}"
         assert not lost, f"{what}: {sorted(lost)[:10]}"
         assert not twice, f"{what}: {sorted(twice)[:10]}"
-
-
-def mirror_pids(broker_pid: int) -> list[int]:
-    """Return the processes of mirrors that a broker runs."""
-    pids: list[int] = []
-    for path in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == broker_pid and b"mirror" in (path / "cmdline").read_bytes().split(b"\0"):
-                pids.append(int(path.name))
-    return pids

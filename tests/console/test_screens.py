@@ -32,6 +32,7 @@ SCREENS = {
     "schemas": "/console/schemas",
     "schema": "/console/schemas?subject=gates-value&version=2&with=1",
     "mirrors": "/console/mirrors",
+    "cdc": "/console/cdc",
     "groups": "/console/groups",
     "group": "/console/groups?group=delays",
     "transactions": "/console/transactions",
@@ -154,6 +155,8 @@ def ready(page: Page, name: str) -> None:
         expect(page.locator("svg.spark").first).to_be_visible()
     elif name == "transactions":
         expect(page.get_by_text("No transaction is open.")).to_be_visible()
+    elif name == "cdc":
+        expect(page.get_by_text("This broker runs no connector.")).to_be_visible()
     else:
         expect(page.get_by_text("being written")).to_be_visible()
         expect(page.locator("#connections tbody tr").first).to_be_visible()

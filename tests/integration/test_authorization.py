@@ -813,6 +813,8 @@ def test_a_statement_needs_the_right_to_read_each_topic_that_it_names(
         f'select 1 where exists (with x as (select * from "{SECRET}") select * from x)',
         f'select (select count(*) from "{SECRET}") from "{OPEN}"',
         f'describe "{SECRET}"',
+        f'select count(*) from "{SECRET}$raw"',
+        f'select count(*) from "{OPEN}" join "{SECRET}" using (city)',
         f'summarize "{SECRET}"',
         # Whether a topic exists is not said to those who may not read it.
         'select count(*) from "no-such-topic"',

@@ -380,6 +380,13 @@ CASES: list[tuple[Callable[[May, str], bool], tuple[str, ...], list[Question]]] 
             lambda caller, _name: caller.asks("GET", "/metrics"),
         ],
     ),
+    (
+        _operation(Operation.ALTER, CLUSTER),
+        (CLUSTER_NAME,),
+        [
+            lambda caller, _name: caller.asks("POST", "/v1/cdc", json={"action": "add", "tables": ["t"]}),
+        ],
+    ),
 ]
 
 

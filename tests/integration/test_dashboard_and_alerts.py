@@ -57,17 +57,19 @@ def exposed(directory: Path) -> set[str]:
 def test_every_metric_that_is_asked_for_exists(tmp_path: Path) -> None:
     asked = {name for expression in expressions() for name in _NAME.findall(expression)}
     of_tables = {name for name in asked if name.startswith("stele_iceberg_")}
+    of_mirrors = {name for name in asked if name.startswith("stele_mirror_")}
     of_connectors = {name for name in asked if name.startswith("stele_cdc_")}
     # Brokers with shared storage have these.
     of_clusters = {name for name in asked if name.startswith(("stele_cluster_", "stele_shared_"))}
     for names, module in (
         (of_connectors, "cdc/metrics.py"),
         (of_tables, "iceberg/metrics.py"),
+        (of_mirrors, "mirrors/metrics.py"),
         (of_clusters, "api/metrics/cluster.py"),
     ):
         declared = _NAME.findall((ROOT / "app" / module).read_text())
         assert {name.removesuffix("_total") for name in names} <= set(declared)
-    assert asked - of_connectors - of_tables - of_clusters <= exposed(tmp_path)
+    assert asked - of_connectors - of_tables - of_mirrors - of_clusters <= exposed(tmp_path)
     assert len(asked) > 20
 
 

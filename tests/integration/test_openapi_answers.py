@@ -35,7 +35,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     add_user(data_dir, ADMIN)
     made = CliRunner().invoke(stele, ["acls", "add", "--admin", f"User:{ADMIN}", "--data-dir", str(data_dir)])
     assert made.exit_code == 0, made.output
-    environment = {"STELE_AUTHENTICATION": "required", "STELE_LOGIN_FAILURES_FREE": "10000"}
+    environment = {
+        "STELE_AUTHENTICATION": "required",
+        "STELE_LOGIN_FAILURES_FREE": "10000",
+        # A connector that has ended for want of a database takes requests, too.
+        "STELE_CDC_DSN": "postgresql://127.0.0.1:1/none",
+        "STELE_CDC_TABLES": "orders",
+        "STELE_CDC_SLOT": "NONE",
+    }
     with run_broker(data_dir=data_dir, environment=environment) as broker:
         yield broker
 
@@ -342,6 +349,7 @@ def _administration(call: Checked) -> None:
     call("GET", "/v1/iceberg")
     call("GET", "/v1/iceberg/lake")
     call("DELETE", "/v1/topics/lake")
+    call("POST", "/v1/cdc", {"action": "copy", "tables": ["orders"], "where": "id > 7"})
     call("POST", "/v1/users", {"name": "alice", "password": PASSWORD})
     call("GET", "/v1/users")
     call("PUT", "/v1/users/alice/password", {"password": PASSWORD + "2"})

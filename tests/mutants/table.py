@@ -149,11 +149,11 @@ MUTANTS = (
         "ordinary_topic",
     ),
     Mutant(
-        "app/broker/producing/copy_pace.py",
-        "        self._seen = self._activity()\n        self._free_at_s = ended_s",
-        "        self._free_at_s = ended_s",
-        "tests/unit/broker/test_copy_pace.py",
-        "waits_for_nobody",
+        "app/broker/producing/appending.py",
+        "counts.copied_batches += len(headers) if is_copy else 0",
+        "counts.copied_batches += 0",
+        "tests/unit/broker/test_shared_copies.py",
+        "no_activity_of_other_clients",
     ),
     # ── contracts of topics ──
     Mutant(

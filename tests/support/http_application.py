@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.routing import BaseRoute, Mount, Route
 
 from app.api.application import create_application
-from app.api.state import ReplicaView
+from app.api.state import CdcView, ReplicaView
 from app.broker.broker import Broker
 from app.clock import Clock
 from app.cluster.credentials import CredentialStore
@@ -22,10 +22,13 @@ from app.groups.leases.manager import LeaseManager
 from app.groups.services import Groups
 from app.groups.share_queue import ShareQueue
 from app.groups.table import GroupTable
+from app.iceberg.supervisor import IcebergTables
+from app.registry.service import SchemaRegistry
 from app.security.authenticator import Authenticator
 from app.security.credentials import Credentials
 from app.security.policy import ListenerSecurity
 from app.settings import Settings
+from app.sql.snapshots import Snapshots
 from app.sql.statements import SqlStatements
 from app.storage.embedded import EmbeddedEngine
 from app.transactions.coordinator import TransactionCoordinator
@@ -36,11 +39,17 @@ from tests.support.simulated_time import RealFilesInSimulatedTime
 
 @asynccontextmanager
 async def application(
-    path: Path, clock: Clock, *, has_login: bool = False, replica: ReplicaView | None = None, **given: Any
+    path: Path,
+    clock: Clock,
+    *,
+    has_login: bool = False,
+    replica: ReplicaView | None = None,
+    cdc: CdcView | None = None,
+    **given: Any,
 ) -> AsyncGenerator[FastAPI]:
     """Serve the HTTP API over a broker of its own, opened in ``path`` with the settings ``given``.
 
-    It has the login page if ``has_login``. ``replica`` is what it says of one.
+    It has the login page if ``has_login``. ``replica`` and ``cdc`` are what it says of them.
     """
     settings = Settings(data_dir=path, **given)
     engine = EmbeddedEngine(RealFilesInSimulatedTime(), path, clock=clock, options=QUIET)
@@ -75,9 +84,12 @@ async def application(
             groups,
             services,
             settings,
+            cdc,
             security=security,
             replica=replica,
-            sql=SqlStatements(broker),
+            sql=SqlStatements(
+                broker, Snapshots(IcebergTables(settings, broker, "").catalog), SchemaRegistry(broker).values
+            ),
         )
     finally:
         groups.begin_close()

@@ -12,12 +12,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from stele.client import Client
+from stele.columns.values import ValueDecoder
+from stele.config import http_url_of
 from stele.iceberg.options import WriterOptions
 from stele.iceberg.reading import TopicReader
 from stele.iceberg.tables import Tables, open_catalog
 from stele.iceberg.topic import TopicSpec, TopicWriter
-from stele.iceberg.values import ValueDecoder
 from stele.operations.iceberg_admin import ListIceberg
+from stele.operations.topics import HttpListener
 from stele.registry.discovery import registry_config
 from stele.registry.registry import SchemaRegistry
 from stele.testing import BrokerProcess
@@ -29,15 +31,17 @@ BY_HAND = {"STELE_ICEBERG_ENABLE": "false"}
 class Writing:
     """The parts of the process, for turns of single topics. Each ``Writing`` is as a process of its own."""
 
-    def __init__(self, broker: BrokerProcess, directory: Path) -> None:
+    def __init__(self, broker: BrokerProcess, directory: Path, warehouse: str = "") -> None:
         self.options = WriterOptions(
             broker=broker.binary_url,
             catalog=str(directory / "catalog.sqlite"),
-            warehouse=str(directory / "warehouse"),
+            warehouse=warehouse or str(directory / "warehouse"),
         )
         self.catalog: SqlCatalog = open_catalog(self.options)
         self.client = Client(broker.binary_url)
-        self._http = Client(broker.http_url)
+        # That of the same broker of a cluster, which knows what was written to it.
+        port = self.client.call(HttpListener()).port
+        self._http = Client(http_url_of(broker.binary_url, port, has_tls=False))
         self._reader = TopicReader(self.client)
         self._tables = Tables(self.catalog, self.options.warehouse_url)
         self._values = ValueDecoder(lambda: SchemaRegistry(config=registry_config(self.client.config)))
@@ -101,9 +105,9 @@ def rows_of(table: Table, snapshot_id: int | None = None) -> list[dict[str, Any]
 
 
 @contextmanager
-def writing(broker: BrokerProcess, directory: Path) -> Generator[Writing]:
+def writing(broker: BrokerProcess, directory: Path, warehouse: str = "") -> Generator[Writing]:
     directory.mkdir(exist_ok=True)
-    made = Writing(broker, directory)
+    made = Writing(broker, directory, warehouse)
     try:
         yield made
     finally:

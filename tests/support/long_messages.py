@@ -49,7 +49,7 @@ def _repeated(item: Any, elements: int, array: Type) -> list[Any]:
 
 def _elements_of(item: Any) -> int:
     """Return the elements of an item of an array: itself, and those of its arrays."""
-    if isinstance(item, str | bytes | int):
+    if isinstance(item, str | bytes | int | tuple):
         return 1
     arrays = [getattr(item, field.name) for field in _fields(item) if field.type.kind == "array"]
     return 1 + sum(_elements_of(part) for array in arrays for part in array or ())
@@ -64,6 +64,8 @@ def _numbered(item: Any, number: int) -> Any:
             return (number + 1).to_bytes(16, "big")
         case int():
             return number
+        case tuple():
+            return (f"name-{number}", *item[1:])
         case _:
             pass
     changes: dict[str, Any] = {}

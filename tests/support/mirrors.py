@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from stele.broker_process import BrokerProcess
@@ -127,6 +128,17 @@ def run_mirror(
         process.stop()
     finally:
         process.kill()
+
+
+def mirror_pids(broker_pid: int) -> list[int]:
+    """Return the processes of mirrors that a broker runs."""
+    pids: list[int] = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == broker_pid and b"mirror" in (path / "cmdline").read_bytes().split(b"\0"):
+                pids.append(int(path.name))
+    return pids
 
 
 def partition_of(status: Mapping[str, Any], topic: str, partition: int = 0) -> dict[str, Any]:

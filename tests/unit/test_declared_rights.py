@@ -18,7 +18,7 @@ from tests.support.http_application import application, routes_of
 # They show no names, no records and no numbers of the broker.
 OPEN_ROUTES = {
     "/v1/cluster", "/healthz", "/readyz", "/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc", "/",
-    "/console/topics", "/console/messages", "/console/produce", "/console/schemas", "/console/mirrors", "/console/tables", "/console/groups",
+    "/console/topics", "/console/messages", "/console/produce", "/console/schemas", "/console/mirrors", "/console/tables", "/console/cdc", "/console/groups",
     "/console/storage", "/console/transactions", "/console/sql", "/console/access", "/console/static/{version}/{name}", "/console/login", "/console/logout",
 }  # fmt: skip
 # Open routes that only brokers with shared storage serve.

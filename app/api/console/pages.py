@@ -75,7 +75,7 @@ class Screen:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """A client's rights on the screens of users, keys, rules and quotas, of schemas and mirrors: configs are those of the cluster."""
+    """A client's rights on the screens of users, keys, rules and quotas, of schemas, mirrors and connectors: configs are those of the cluster."""
 
     sees_users: bool = True
     changes_users: bool = True
@@ -119,6 +119,7 @@ SCREENS = (
     Screen("/console/schemas", "schemas", "Schemas"),
     Screen("/console/mirrors", "mirrors", "Mirrors"),
     Screen("/console/tables", "tables", "Tables"),
+    Screen("/console/cdc", "cdc", "CDC"),
     Screen("/console/groups", "groups", "Groups"),
     Screen("/console/transactions", "transactions", "Transactions"),
     Screen("/console/storage", "storage", "Storage"),

@@ -5,7 +5,8 @@ Global rules and modes are those of the cluster. What names no subject shows onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from starlette.requests import Request
 
@@ -25,8 +26,11 @@ from ...security.acl import (
     ResourceType,
 )
 from ...security.authorizer import Access
+from ...work_budget import visited
 from ..rights import OPEN, Need, Needs, access_of, in_route, is_seen, on_cluster, require
 from .bodies import SchemaBody
+
+_T = TypeVar("_T")
 
 
 def name_of(subject: str) -> str:
@@ -119,10 +123,14 @@ NEEDS: Needs = {
 # ── for routes ──
 
 
-def sees(request: Request, action: Action) -> Callable[[str], bool]:
-    """Return whether a list may show a subject to clients that may do ``action``."""
+async def seen(
+    request: Request, action: Action, items: Sequence[_T], subject: Callable[[_T], str]
+) -> Sequence[_T]:
+    """Return those ``items`` whose ``subject`` a list may show to clients that may do ``action``; with pauses."""
+    if access_of(request) is None:
+        return items
     is_name_seen = is_seen(request, action)
-    return lambda subject: is_name_seen(name_of(subject))
+    return [item async for item in visited(items) if is_name_seen(name_of(subject(item)))]
 
 
 def require_references(request: Request, subject: str, body: SchemaBody) -> None:

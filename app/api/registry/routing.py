@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from starlette.requests import Request
@@ -113,7 +113,7 @@ def in_context_of(request: Request) -> str | None:
     return IN_CONTEXT_OF.given(request) or None
 
 
-def page_of(request: Request, names: list[_T]) -> list[_T]:
+def page_of(request: Request, names: Sequence[_T]) -> list[_T]:
     """Return the part of a list that the client asks for."""
     offset, limit = OFFSET.read(request), LIMIT.read(request)
-    return names[offset:] if limit < 0 else names[offset : offset + limit]
+    return list(names[offset:] if limit < 0 else names[offset : offset + limit])

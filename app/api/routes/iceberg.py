@@ -59,7 +59,7 @@ async def list_iceberg_tables(request: Request) -> IcebergWriter:
 
     A topic is a table if its configuration ``stele.iceberg.mode`` is not ``off``.
     """
-    return cast("IcebergWriter", _tables(request).status())
+    return cast("IcebergWriter", await _tables(request).status())
 
 
 @route("GET /v1/iceberg/{topic}", "Get the Iceberg table of a topic", errors=(404,))

@@ -81,6 +81,11 @@ class Mirror(TypedDict):
     restarts: int
     definition: MirrorDocument
     lag: NotRequired[Annotated[int | None, Shown("offsets of the source that are not copied yet")]]
+    lag_seconds: NotRequired[
+        Annotated[
+            float, Shown("since when a copy lacks what the source had then, also while it does not answer")
+        ]
+    ]
     source_records: NotRequired[
         Annotated[int, Shown("offsets of the source in all, from where the copies begin")]
     ]
@@ -110,6 +115,12 @@ class PromotedTopic(TypedDict):
 
 class Promotion(TypedDict):
     promoted: list[PromotedTopic]
+    unfinished: Annotated[
+        str | None,
+        Shown(
+            "why the copies may lack what the source had by then, or what its groups had committed; null if not"
+        ),
+    ]
 
 
 class CutCopy(TypedDict):
@@ -236,9 +247,10 @@ async def promote_mirror(request: Request) -> Promotion:
     """
     name = request.path_params["mirror"]
     body = await _PROMOTION.read(request)
-    promoted = await _mirrors(request).promote(name, body.topic)
+    promoted, unfinished = await _mirrors(request).promote(name, body.topic)
     _log(request, "promote-mirror", name)
     return {
+        "unfinished": unfinished or None,
         "promoted": [
             {
                 "topic": topic,
@@ -252,7 +264,7 @@ async def promote_mirror(request: Request) -> Promotion:
                 ],
             }
             for topic, ended in promoted
-        ]
+        ],
     }
 
 
@@ -260,7 +272,8 @@ async def promote_mirror(request: Request) -> Promotion:
 async def truncate_mirror(request: Request) -> Truncation:
     """Delete the records of copies that their source has lost, where it has diverged, and go on with what it has.
 
-    `common_end` of a partition says where it is cut. Committed offsets past the new end are moved there.
+    `common_end` of a partition says where it is cut. Committed offsets past the new end are moved there, and share groups
+    forget what they know of records from there on. Copies in shared storage cannot be cut back: this names them.
     """
     name = request.path_params["mirror"]
     body = await _TRUNCATION.read(request)

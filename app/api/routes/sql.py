@@ -47,7 +47,7 @@ class SqlAnswer(TypedDict):
     row_count: NotRequired[int]
     is_truncated: NotRequired[Annotated[bool, Shown("whether the answer has more rows than the limit")]]
     offsets: NotRequired[Annotated[int, Shown("read from logs")]]
-    bytes: NotRequired[Annotated[int, Shown("read from logs")]]
+    bytes: NotRequired[Annotated[int, Shown("read from logs and buckets")]]
     elapsed_ms: NotRequired[int]
     error: NotRequired[Annotated[Problem, Shown("why the answer ends early; without it, it is complete")]]
 
@@ -90,8 +90,8 @@ _ANSWERS = (
 async def run_sql(request: Request) -> Response:
     """Run a SELECT over topics, and return its rows as they are found.
 
-    A topic is a table with the columns `_partition`, `_offset`, `_timestamp`, `_key`, `_headers` and `value`. The
-    statement sees all records that were visible when it began, and no later ones. It needs the right to read every topic
+    A topic is a table with the columns `_partition`, `_offset`, `_timestamp`, `_key` and `_headers`, and with those of its
+    values if they have a schema, otherwise `value`. The statement sees all records that were visible when it began, and no later ones. It needs the right to read every topic
     that it names; names with dots or dashes stand in double quotes. The statement is stopped when the client
     disconnects.
 

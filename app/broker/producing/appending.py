@@ -226,9 +226,9 @@ class Appender:
             topic_partition, batches, headers, sync=False, expected_end=expected_end, is_copy=True
         )
         if ticket.is_placed:
-            self._count(headers, len(batches))
+            self._count(headers, len(batches), is_copy=True)
         else:
-            self._count_when_placed(headers, len(batches), ticket)
+            self._count_when_placed(headers, len(batches), ticket, is_copy=True)
         return ticket
 
     # ── markers ──
@@ -268,23 +268,24 @@ class Appender:
         )
         return self._engine.append(name, batch, [rb.read_header(batch)], sync=sync)
 
-    def _count(self, headers: list[rb.BatchHeader], size_bytes: int) -> None:
+    def _count(self, headers: list[rb.BatchHeader], size_bytes: int, *, is_copy: bool = False) -> None:
         """Count what was appended."""
         counts = self._counts
         counts.appended_batches += len(headers)
+        counts.copied_batches += len(headers) if is_copy else 0
         for header in headers:
             counts.appended_records += header.record_count
         counts.appended_bytes += size_bytes
 
     def _count_when_placed(
-        self, headers: list[rb.BatchHeader], size_bytes: int, ticket: AppendTicket
+        self, headers: list[rb.BatchHeader], size_bytes: int, ticket: AppendTicket, *, is_copy: bool = False
     ) -> None:
         future = ticket.future
         assert future is not None, "a ticket without offsets has a future"
 
         def ended(_: asyncio.Future[None]) -> None:
             if ticket.is_placed and not ticket.is_repeat:
-                self._count(headers, size_bytes)
+                self._count(headers, size_bytes, is_copy=is_copy)
 
         future.add_done_callback(ended)
 

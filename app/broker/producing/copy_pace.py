@@ -23,7 +23,7 @@ class CopyPace:
     """``async with`` it around each append of a copy; they come one at a time."""
 
     def __init__(self, activity: Callable[[], int]) -> None:
-        """``activity`` returns a number that changes with each record that any client writes or reads."""
+        """``activity`` returns a number that changes with each record that clients write or read, but for copies."""
         self._activity = activity
         self._turn = asyncio.Lock()
         self._seen = activity()
@@ -50,11 +50,11 @@ class CopyPace:
 
     def pause_s(self, now_s: float) -> float:
         """Return how long the next append has to wait, 0 or less for not at all."""
-        if self._activity() != self._seen:
-            self._active_until_s = now_s + _ACTIVE_S
+        activity = self._activity()
+        if activity != self._seen:
+            self._seen, self._active_until_s = activity, now_s + _ACTIVE_S
         return self._free_at_s - now_s if now_s < self._active_until_s else 0.0
 
     def worked(self, begun_s: float, ended_s: float) -> None:
-        """Note an append, which is no activity of others."""
-        self._seen = self._activity()
+        """Note an append."""
         self._free_at_s = ended_s + min((ended_s - begun_s) * (1 / _SHARE - 1), _PAUSE_S_MAX)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -30,7 +31,7 @@ class ConsumerHeartbeat:
     topics: frozenset[str] | None = None
     regex: str | None = None
     assignor: str | None = None
-    owned: frozenset[OwnedPartition] | None = None
+    owned: AbstractSet[OwnedPartition] | None = None
     client_id: str = ""
     client_host: str = ""
 

@@ -21,7 +21,9 @@ from ..base.consumer_protocol import AssignedPartition
 
 LEASE_MS_MIN, LEASE_MS_MAX = 100, 3_600_000
 
-# A lease on 1,000 partitions with long names is about this long.
+# More would take longer than a turn of the loop to acknowledge; the other partitions are for other polls.
+LEASE_PARTITIONS_MAX = 1000
+# A lease on as many partitions with long names is about this long.
 _TOKEN_CHARACTERS_MAX = 512 * 1024
 
 # How the metadata of a committed offset starts: after an ack, and after a failed delivery.
@@ -94,7 +96,7 @@ class Lease:
         keys = {(topic, partition) for topic, partition, _, _ in decoded.parts}
         if (
             decoded.group != group
-            or not decoded.parts
+            or not 0 < len(decoded.parts) <= LEASE_PARTITIONS_MAX
             or not 0 < len(decoded.lease_id) <= 100
             or len(keys) != len(decoded.parts)
             or any(not 0 <= offset < next_offset < 2**63 for _, _, offset, next_offset in decoded.parts)
@@ -122,7 +124,8 @@ class PollRequest:
 
     ``wait_ms``: how long to wait for a record. ``lease_ms``: how long the records are held for this client.
 
-    ``max_partitions``: how many partitions the lease may have records of; None: this poll's fair share.
+    ``max_partitions``: how many partitions the lease may have records of, at most ``LEASE_PARTITIONS_MAX``; None: this
+    poll's fair share.
     ``start``: where the group begins in a partition without a committed offset, ``earliest`` or ``latest``.
     ``is_decoded``: ``max_bytes`` counts batches decompressed, because the records are sent decompressed.
     ``poll_id``: while a lease is in force, a poll with the same id, and at least the topics of the lease, gets the

@@ -15,19 +15,19 @@ from uuid import UUID
 
 from ...errors import InvalidRequest, UnknownMember
 from ...turns import Turns
-from ...work_budget import take_turn
+from ...work_budget import sorted_in_turns
 from ..base.checks import check_group_id
 from ..base.consumer_protocol import AssignedPartition
 from ..base.messages import Membership
 from .context import LeaseContext
-from .lease import Lease, Polled, PollRequest, Skipped, check_lease_ms
+from .lease import LEASE_PARTITIONS_MAX, Lease, Polled, PollRequest, Skipped, check_lease_ms
 from .pool import HeldLease, LeasePool
 from .reads import read_again, read_new
 
 MAX_RECORDS = 100_000
 _POLL_ID_CHARACTERS_MAX = 200
-# All polls together look at so many times so many partitions in one turn of the loop, in some 5 µs each.
-_LOOKS_PER_TURN, _PARTITIONS_PER_LOOK = 10, 50
+# All polls together look at so many times 50 partitions in one turn of the loop, in some 5 µs each.
+_LOOKS_PER_TURN = 10
 
 
 class LeasePolls:
@@ -64,13 +64,21 @@ class LeasePolls:
                 if membership is not None:
                     # Before the positions are looked up: those of another topic of this name are no use.
                     topic_ids = self._topic_ids(request)
-                    # Every poll that waits looks at all partitions again when one of them is free.
-                    for _ in range(0, len(membership.assigned), _PARTITIONS_PER_LOOK):
-                        await take_turn(self._turns)
-                    positions, skipped = await self._context.positions.next_offsets(
-                        pool.group, membership, _free(pool, membership, request), start=request.start
-                    )
-                    polled = await self._give_out(pool, membership, request, positions, skipped, topic_ids)
+                    share = _Share(pool, membership, request)
+                    try:
+                        positions, skipped = await self._context.positions.next_offsets(
+                            pool.group,
+                            membership,
+                            await _free(pool, membership, request),
+                            start=request.start,
+                            turns=self._turns,
+                            look=share.look,
+                        )
+                        polled = await self._give_out(
+                            pool, membership, request, positions, share.chosen, skipped, topic_ids
+                        )
+                    finally:
+                        share.give_back()
                     if polled is not None:
                         return polled
                 left_ms = deadline_ms - self._context.clock.monotonic_ms()
@@ -111,14 +119,13 @@ class LeasePolls:
         membership: Membership,
         request: PollRequest,
         positions: dict[AssignedPartition, int],
+        chosen: dict[AssignedPartition, int],
         skipped: Sequence[Skipped],
         topic_ids: Mapping[str, UUID],
     ) -> Polled | None:
-        """Lease this poll its share of the records after ``positions``; None if there are no records."""
-        chosen = self._choose(pool, membership, request, positions)
+        """Lease this poll the records after the positions in ``chosen``; None if there are no records."""
         if not chosen:
             return None
-        pool.taken.update(dict.fromkeys(chosen))
         try:
             read = await read_new(
                 self._context.broker,
@@ -156,9 +163,6 @@ class LeasePolls:
             ]
         except UnknownMember:
             leased = []
-        finally:
-            for part in chosen:
-                pool.taken.pop(part, None)
         if not leased:
             pool.wake()
             return None
@@ -180,32 +184,6 @@ class LeasePolls:
         """Return the ids of the topics that a poll names, without those that were deleted meanwhile."""
         topics = {name: self._context.broker.topic_by_name(name) for name in request.topics}
         return {name: topic.topic_id for name, topic in topics.items() if topic is not None}
-
-    def _choose(
-        self,
-        pool: LeasePool,
-        membership: Membership,
-        request: PollRequest,
-        positions: dict[AssignedPartition, int],
-    ) -> dict[AssignedPartition, int]:
-        """Return partitions with records, at most this poll's share, and positions.
-
-        The share is a fair one.
-        """
-        share = -(-len(membership.assigned) // (len(pool.held) + pool.polling))
-        share = share if request.max_partitions is None else min(share, request.max_partitions)
-        chosen: dict[AssignedPartition, int] = {}
-        available = 0
-        for part, position in positions.items():
-            if part in pool.taken:
-                continue
-            ready = self._context.broker.log_state(*part).last_stable_offset - position
-            if ready > 0:
-                chosen[part] = position
-                available += ready
-            if len(chosen) >= share or available >= request.max_records:
-                break
-        return chosen
 
     async def _repeat(self, held: HeldLease) -> Polled:
         """Answer a poll with the lease that the same poll got before."""
@@ -230,13 +208,41 @@ class LeasePolls:
             await asyncio.gather(*waits, return_exceptions=True)
 
 
-def _free(pool: LeasePool, membership: Membership, request: PollRequest) -> list[AssignedPartition]:
+class _Share:
+    """The partitions with records that one poll takes, at most a fair share of those that the group is assigned."""
+
+    def __init__(self, pool: LeasePool, membership: Membership, request: PollRequest) -> None:
+        # With their positions.
+        self.chosen: dict[AssignedPartition, int] = {}
+        self._pool = pool
+        share = -(-len(membership.assigned) // (len(pool.held) + pool.polling))
+        self._left = min(share, LEASE_PARTITIONS_MAX, request.max_partitions or share)
+        self._records_left = request.max_records
+
+    def look(self, part: AssignedPartition, position: int, ready: int) -> None:
+        """Take a partition that has ``ready`` offsets to read, if no other poll has it and the share allows it."""
+        if ready > 0 and self._left > 0 and self._records_left > 0 and part not in self._pool.taken:
+            self._pool.taken[part] = None
+            self.chosen[part] = position
+            self._left -= 1
+            self._records_left -= ready
+
+    def give_back(self) -> None:
+        """Let other polls take what is not leased."""
+        taken = self._pool.taken
+        for part in self.chosen:
+            if part in taken and taken[part] is None:
+                del taken[part]
+
+
+async def _free(pool: LeasePool, membership: Membership, request: PollRequest) -> Sequence[AssignedPartition]:
     """Return the requested partitions that are not leased.
 
     Each call starts at another one, in turn.
     """
-    free = sorted(
-        part for part in membership.assigned if part.topic in request.topics and part not in pool.taken
+    free = await sorted_in_turns(
+        [part for part in membership.assigned if part.topic in request.topics and part not in pool.taken],
+        key=lambda part: part,
     )
     pool.turns += 1
     start = pool.turns % len(free) if free else 0

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ...broker.broker import Broker
 from ...errors import SteleError, TopicError
+from ...turns import Turns
+from ...work_budget import take_turn
 from ..base.consumer_protocol import AssignedPartition
 from ..base.messages import Membership, OffsetToCommit
 from ..coordinator import GroupCoordinator
 from .lease import LeasedPartition, Skipped
 
 logger = logging.getLogger(__name__)
+
+_PARTITIONS_PER_LOOK = 50
 
 
 class LeasePositions:
@@ -23,11 +27,19 @@ class LeasePositions:
         self._coordinator = coordinator
 
     async def next_offsets(
-        self, group: str, membership: Membership, parts: Iterable[AssignedPartition], *, start: str
+        self,
+        group: str,
+        membership: Membership,
+        parts: Sequence[AssignedPartition],
+        *,
+        start: str,
+        turns: Turns,
+        look: Callable[[AssignedPartition, int, int], None],
     ) -> tuple[dict[AssignedPartition, int], list[Skipped]]:
-        """Return the next offset of each of ``parts``, in their order.
+        """Return the next offset of each of ``parts``, in their order, and what retention deleted before them.
 
-        The second result is what retention deleted before them.
+        Polls change offsets meanwhile, so ``look`` is called with each partition, its next offset and how many offsets
+        follow, before anything else can happen.
 
         ``start`` is ``earliest`` or ``latest``: where a partition without a committed offset
         begins. Partitions that no longer exist are left out, and those whose committed offset a
@@ -36,10 +48,12 @@ class LeasePositions:
         positions: dict[AssignedPartition, int] = {}
         skipped: list[Skipped] = []
         starts: list[OffsetToCommit] = []
-        parts = list(parts)
         await self._broker.refresh(parts)
         await self._coordinator.settle_ended(group)
-        for part in parts:
+        for index, part in enumerate(parts):
+            if index % _PARTITIONS_PER_LOOK == 0:
+                # Every poll that waits looks at all partitions again when one of them is free.
+                await take_turn(turns)
             try:
                 state = self._broker.log_state(*part)
             except TopicError:
@@ -64,7 +78,8 @@ class LeasePositions:
                     )
                 )
                 position = state.log_start_offset
-            positions[part] = min(position, state.high_watermark)
+            position = positions[part] = min(position, state.high_watermark)
+            look(part, position, state.last_stable_offset - position)
         if starts:
             # The group begins here even if records arrive before its next poll.
             await self._coordinator.commit_assigned(membership, group, starts)

@@ -165,6 +165,14 @@ class DurableSharePartition:
         If it cannot be stored, the states are forgotten nevertheless until the broker restarts.
         """
         self.records.reset(start_offset)
+        return self._stored_anew()
+
+    def cut(self, end_offset: int) -> asyncio.Future[None]:
+        """Forget the states from ``end_offset`` on; see ``SharePartition.cut``. Completes as ``reset``."""
+        self.records.cut(end_offset)
+        return self._stored_anew()
+
+    def _stored_anew(self) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((Transition(()), future))
         self._write()

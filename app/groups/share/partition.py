@@ -36,7 +36,7 @@ whole.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -119,7 +119,11 @@ class SharePartition:
         # How many records each member holds, and how many are in each state that is not final.
         self._held: dict[str, int] = {}
         self._counts = dict.fromkeys((_AVAILABLE, _ACQUIRED, _ARCHIVING), 0)
-        for stored in state.ranges:
+        self._extend(state.ranges)
+
+    def _extend(self, ranges: Iterable[StoredRange]) -> None:
+        """Go on with stored states, which follow the end."""
+        for stored in ranges:
             if stored.first > self.end_offset:
                 self._append(stored.first - 1, _AVAILABLE)
             self._append(stored.last, stored.state)
@@ -487,6 +491,19 @@ class SharePartition:
         self._counts = dict.fromkeys(self._counts, 0)
         self._spans.clear()
         self._held.clear()
+
+    def cut(self, end_offset: int) -> None:
+        """Forget the states from ``end_offset`` on, because the log was cut back to it.
+
+        Locks end, too: records that members hold are available again.
+        """
+        state = self.snapshot()
+        self.reset(min(state.start_offset, end_offset))
+        self._extend(
+            kept._replace(last=min(kept.last, end_offset - 1))
+            for kept in state.ranges
+            if kept.first < end_offset
+        )
 
     # ── spans ──
 

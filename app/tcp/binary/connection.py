@@ -25,6 +25,7 @@ from typing import Any, cast
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
 from stele.wire.record_batch import HEADER_BYTES, build_values
+from stele.wire.schema import ELEMENTS_PER_READ
 
 from ...broker.producing.produce import Acks, PendingProduce
 from ...broker.quotas.timed import HeldTime
@@ -35,6 +36,7 @@ from ...security.authorizer import Access
 from ...security.forwarding import ForwardedClient
 from ...security.principal import Principal
 from ...settings import Settings
+from ...work_budget import Steps, at_once, in_one_step, in_turns
 from ..begun_work import Begun, begin_now, go_on
 from ..connection import Connection
 from ..connection_owner import ConnectionRegistry
@@ -393,17 +395,47 @@ class BinaryConnection(Connection[Frame]):
             self.answer(_error_of(frame_type, too_large))
             return
         try:
-            request = m.decode_request(frame_type, body)
+            if len(body) <= ELEMENTS_PER_READ or frame_type in _WITH_RECORDS:
+                request = m.decode_request(frame_type, body)
+            else:
+                steps = m.decode_request_in_steps(frame_type, body)
+                first = in_one_step(steps)
+                if first is None:
+                    self.pause_requests()
+                    self.answer_later(self._begin_long(frame_type, body, steps))
+                    return
+                request = first
             access = self._listener.access
             # As ``check``, which would be a call more.
             if access is not None and (guard_check := GUARDS[type(request)].check) is not None:
-                guard_check(self._listener, access, request)
+                steps_of_check = guard_check(self._listener, access, request)
+                if steps_of_check is not None:
+                    at_once(steps_of_check)
         except m.MessageError as error:
             self.answer(_error_of(frame_type, InvalidRequest(str(error))))
             return
         except SteleError as error:
             self.answer(_error_of(frame_type, error))
             return
+        self._begin_checked(frame_type, body, request)
+
+    async def _begin_long(self, frame_type: int, body: bytes, rest: Steps[m.Request]) -> Buffers:
+        """Decode the rest of a request in turns, and begin it: its response follows this empty one."""
+        try:
+            request = await in_turns(rest)
+            await check(self._listener, request)
+        except m.MessageError as error:
+            return _error_of(frame_type, InvalidRequest(str(error)))
+        except SteleError as error:
+            return _error_of(frame_type, error)
+        finally:
+            # The next one begins after this one has.
+            self.resume_requests()
+        self._begin_checked(frame_type, body, request)
+        return b""
+
+    def _begin_checked(self, frame_type: int, body: bytes, request: m.Request) -> None:
+        access = self._listener.access
         if frame_type in _BATCH_REQUESTS:
             batch_request = cast("m.ProduceBatchRequest", request)
             topic = batch_request.topic
@@ -500,7 +532,7 @@ class BinaryConnection(Connection[Frame]):
         access = self._listener.access
         if access is not None and access.epoch is not epoch:
             try:
-                check(self._listener, request)
+                await check(self._listener, request)
             except AuthorizationError as error:
                 return _error_of(frame_type, error)
         return buffers

@@ -13,6 +13,7 @@ from stele.wire.error_codes import ErrorCode
 
 from ...errors import InvalidRequest
 from ...security.forwarding import ForwardedClient
+from ...work_budget import in_turns
 from ..deferred_response import DeferredResponse
 from ..errors import failure
 from ..response_queue import Buffers
@@ -62,10 +63,10 @@ async def serve_frame(
     access = listener.security.access(client.principal, client.host)
     own = replace(listener, access=access)
     try:
-        request = m.decode_request(frame_type, body)
+        request = await in_turns(m.decode_request_in_steps(frame_type, body))
         if not isinstance(request, GROUP_REQUESTS):
             raise InvalidRequest("only requests for groups are forwarded")
-        check(own, request)
+        await check(own, request)
         answer = begin(own, request)
         if isinstance(answer, DeferredResponse):
             answer = answer.wait()

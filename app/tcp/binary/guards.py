@@ -8,7 +8,7 @@ several topics are refused topic by topic, in their handlers. AUTHENTICATE needs
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,10 +33,15 @@ from ...security.acl import (
     Action,
 )
 from ...security.authorizer import Access
+from ...work_budget import Pace, Steps, in_turns
 from .handlers.context import BinaryListener
 
-# Raises AuthorizationError.
-Check = Callable[[BinaryListener, Access, Any], None]
+# Raises AuthorizationError. In steps where a request names any number of resources.
+Check = Callable[[BinaryListener, Access, Any], Steps[None] | None]
+
+
+# A check takes about 2 µs, more if it is the first of a name.
+_PIECES_OF_CHECK = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +82,24 @@ def _group(action: Action, topic_action: Action | None = None) -> Guard:
     return Guard((action,) if topic_action is None else (action, topic_action), check)
 
 
-def _check_topics(listener: BinaryListener, access: Access, request: Any) -> None:
+def _require_each(access: Access, action: Action, names: Iterable[str]) -> Steps[None]:
+    pace = Pace()
+    for name in names:
+        access.require(action, name)
+        if pace.is_due(_PIECES_OF_CHECK):
+            yield
+
+
+def _check_topics(listener: BinaryListener, access: Access, request: Any) -> Steps[None]:
     access.require(READ_GROUP, request.group)
-    for topic in request.topics:
-        access.require(READ_TOPIC, topic)
+    return _require_each(access, READ_TOPIC, request.topics)
 
 
-def _check_lease(listener: BinaryListener, access: Access, request: Any) -> None:
+def _check_lease(listener: BinaryListener, access: Access, request: Any) -> Steps[None]:
     """Check all that the lease holds, because anybody can make one up."""
     access.require(READ_GROUP, request.group)
-    for part in Lease.of_token(request.group, request.lease).partitions:
-        access.require(READ_TOPIC, part.topic)
+    lease = Lease.of_token(request.group, request.lease)
+    return _require_each(access, READ_TOPIC, {part.topic for part in lease.partitions})
 
 
 def _check_alter(listener: BinaryListener, access: Access, request: m.AlterTopicRequest) -> None:
@@ -114,12 +126,14 @@ def _check_transactional_produce(
     check_produce(listener, access, request.topic)
 
 
-def _check_commit(listener: BinaryListener, access: Access, request: m.CommitTransactionsRequest) -> None:
-    for transaction in request.transactions:
-        access.require(WRITE_TRANSACTIONAL_ID, transaction.transactional_id)
+def _check_commit(
+    listener: BinaryListener, access: Access, request: m.CommitTransactionsRequest
+) -> Steps[None]:
+    ids = [transaction.transactional_id for transaction in request.transactions]
     if request.abandoned_prefix is not None:
         # Otherwise a refusal would tell which ids with the prefix have open transactions.
-        access.require(WRITE_TRANSACTIONAL_ID, request.abandoned_prefix)
+        ids.append(request.abandoned_prefix)
+    return _require_each(access, WRITE_TRANSACTIONAL_ID, ids)
 
 
 _TRANSACTION = Guard(
@@ -196,8 +210,10 @@ GUARDS: dict[type[m.Request], Guard] = {
 }
 
 
-def check(listener: BinaryListener, request: m.Request) -> None:
-    """Raise AuthorizationError if the client may not send ``request``."""
+async def check(listener: BinaryListener, request: m.Request) -> None:
+    """Raise AuthorizationError if the client may not send ``request``; with pauses."""
     access = listener.access
     if access is not None and (guard_check := GUARDS[type(request)].check) is not None:
-        guard_check(listener, access, request)
+        steps = guard_check(listener, access, request)
+        if steps is not None:
+            await in_turns(steps)

@@ -35,8 +35,7 @@
     ├── SerializationError              a serializer failed; nothing was sent
     ├── DeserializationError            a deserializer failed; .record has the bytes
     ├── DataLossError                   stele.spark: records of a query are gone
-    ├── ForeignTopicError               stele.cdc: a topic has records of another writer
-    └── TargetRepliedError              stele.mirror: the other cluster answered with an error
+    └── ForeignTopicError               stele.cdc: a topic has records of another writer
 
 ``retriable``: the same call may succeed later.
 ``is_outcome_unknown``: the broker may have executed the request, so repeating a plain

@@ -41,7 +41,10 @@ def test_a_broker_with_a_dsn_follows_the_database_and_reports_the_status(
                 and found["lag_bytes"] is not None
             ),
         )
-        assert connector["tables"] == {"public.t": {"copied": 1, "expected": 0, "changes": 1}}
+        assert connector["tables"] == {
+            "public.t": {"copied": 1, "expected": 0, "changes": 1, "is_copying": False}
+        }
+        assert connector["retained_bytes"] >= connector["lag_bytes"]
         assert connector["database"] == f"postgres on 127.0.0.1:{pg.port}"
         metrics = httpx.get(f"{broker.http_url}/metrics").text
         assert 'stele_cdc_state{slot="stele",state="streaming"} 1.0' in metrics

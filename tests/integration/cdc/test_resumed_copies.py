@@ -6,8 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+from stele import Client
 from stele.testing import BrokerProcess
+from stele.wire.cdc_requests import Request, topic_of
 
 from load.postgres_server import PostgresServer
 from tests.support.cdc import Replay, running_cdc
@@ -95,11 +98,15 @@ def test_a_table_is_copied_again_on_demand_while_it_changes(
             cdc.check()
             pauses.pause()
         # The whole table is looked through in parts, however few rows are chosen; one that sleeps is stopped.
-        for condition, said in (
-            ("true)) TO PROGRAM 'id", "parentheses of the condition do not match"),
-            ("pg_sleep(60) IS NULL", "takes more than"),
-        ):
-            assert ask("t", "--where", condition).returncode == 0
+        hostile = "true)) TO PROGRAM 'id"
+        refused = ask("t", "--where", hostile)
+        assert refused.returncode == 2
+        assert "parentheses of the condition do not match" in refused.stderr
+        # The connector does not rely on who wrote the request.
+        with Client(url) as client:
+            client.produce(topic_of("pg", "stele"), msgspec.json.encode(Request("copy", "public.t", hostile)))
+        assert ask("t", "--where", "pg_sleep(60) IS NULL").returncode == 0
+        for said in ("parentheses of the condition do not match", "takes more than"):
             while said not in cdc.said:
                 cdc.check()
                 pauses.pause()

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from stele import Client
 from stele.broker_process import BrokerProcess
-from stele.cdc.requests import request, topic_of
+from stele.cdc.requests import request
+from stele.wire.cdc_requests import topic_of
 
 from load.postgres_server import PostgresServer
 from tests.support.cdc import EXIT_CODE_OF_A_GAP, Replay, running_cdc

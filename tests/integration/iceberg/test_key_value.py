@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,35 +11,19 @@ from typing import Any
 import httpx
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 from stele.client import Client
 from stele.iceberg.errors import CommitConflict, IcebergError
 from stele.records import NewRecord
-from stele.testing import BrokerProcess, run_broker
+from stele.testing import BrokerProcess
 
-from tests.support.iceberg import BY_HAND, Writing, writing
+from tests.support.iceberg import Writing, writing
 
 _parquet: Any = pq
 
+_equal_to: Any = EqualTo
 TABLE = {"stele.iceberg.mode": "key_value"}
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with run_broker(tmp_path_factory.mktemp("iceberg") / "data", environment=BY_HAND) as running:
-        yield running
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[Client]:
-    with Client(broker.binary_url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def tables(broker: BrokerProcess, tmp_path: Path) -> Iterator[Writing]:
-    with writing(broker, tmp_path) as made:
-        yield made
 
 
 def _offsets(tables: Writing, name: str) -> dict[int, list[int]]:
@@ -104,6 +87,8 @@ def test_a_record_is_a_row_with_all_that_it_has(client: Client, tables: Writing)
         "0001-01-01",
         "None",
     }
+    scan: Any = tables.table("plain").scan(row_filter="timestamp < '1970-01-01T00:00:00+00:00'")
+    assert scan.to_arrow()["value"].to_pylist() == [b"first", b"before 1970"]
 
 
 def test_snapshots_say_which_offsets_they_have_and_another_process_goes_on(
@@ -161,6 +146,65 @@ def test_only_one_of_two_commits_of_the_same_records_counts(
     # What the loser had written is gone.
     directory = Path(tables.table("raced").location().removeprefix("file://"))
     assert len(list(directory.glob("data/**/*.parquet"))) == 1
+
+
+def test_a_commit_whose_answer_is_lost_counts_once(
+    client: Client, tables: Writing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_topic("unanswered", partitions=1, configs=TABLE)
+    client.produce_many("unanswered", [b"%d" % n for n in range(10)])
+    tables.turn("unanswered")
+    client.produce_many("unanswered", [b"%d" % n for n in range(10)])
+    commit = tables.catalog.commit_table
+
+    def lose_answer(*arguments: Any) -> Any:
+        commit(*arguments)
+        raise OSError("the connection was lost")
+
+    monkeypatch.setattr(tables.catalog, "commit_table", lose_answer)
+    with pytest.raises(OSError, match="the connection was lost"):
+        tables.turn("unanswered")
+    monkeypatch.undo()
+    client.produce("unanswered", b"last")
+    tables.write("unanswered")
+    assert _offsets(tables, "unanswered") == {0: list(range(21))}
+
+
+def test_a_table_that_was_off_while_records_were_deleted_goes_on(
+    broker: BrokerProcess, client: Client, tables: Writing
+) -> None:
+    client.create_topic("paused", partitions=1, configs=TABLE)
+    client.produce_many("paused", [b"%d" % n for n in range(5)])
+    tables.write("paused")
+    client.alter_topic("paused", configs={"stele.iceberg.mode": "off"})
+    client.produce_many("paused", [b"%d" % n for n in range(5)])
+    url = f"{broker.http_url}/v1/topics/paused/partitions/0/records"
+    httpx.delete(url, params={"before": 10}).raise_for_status()
+    client.alter_topic("paused", configs=TABLE)
+    tables.write("paused")
+    assert tables.writer("paused").status.lost == 5
+    client.produce("paused", b"on again")
+    tables.write("paused")
+    assert _offsets(tables, "paused") == {0: [*range(5), 10]}
+
+
+def test_bounds_of_columns_hold_for_bytes_that_no_text_has(client: Client, tables: Writing) -> None:
+    client.create_topic("bytes", partitions=1, configs=TABLE)
+    keys = [
+        b"\xff" * 40,
+        b"\xff" * 16 + b"a",
+        b"a" * 15 + b"\xff\xff",
+        b"",
+        b"\0" * 20,
+        b"\xfe" + b"\xff" * 30,
+    ]
+    client.produce_many("bytes", [NewRecord(key, key=key) for key in keys])
+    tables.write("bytes")
+    table = tables.table("bytes")
+    for key in keys:
+        for column in ("key", "value"):
+            scan: Any = table.scan(row_filter=_equal_to(column, key))
+            assert scan.to_arrow()["key"].to_pylist() == [key]
 
 
 def test_only_what_is_committed_is_in_the_table(

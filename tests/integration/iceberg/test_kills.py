@@ -6,7 +6,6 @@ import json
 import os
 import random
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,21 +14,15 @@ import pytest
 from pyiceberg.table import Table
 from stele.client import Client
 from stele.records import RecordMetadata
-from stele.testing import BrokerProcess, run_broker
+from stele.testing import BrokerProcess
 
-from tests.support.iceberg import BY_HAND, writing
+from tests.support.iceberg import writing
 from tests.support.killed_iceberg import run_until
 
 # Of a topic of two partitions in which a record in five does not fit, and a transaction in three is aborted.
 PARTITIONS = 2
 STEPS_MAX = 90
 Places = set[tuple[int, int]]
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with run_broker(tmp_path_factory.mktemp("iceberg") / "data", environment=BY_HAND) as running:
-        yield running
 
 
 class Producing:

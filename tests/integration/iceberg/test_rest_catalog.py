@@ -362,7 +362,11 @@ def test_metadata_in_a_bucket_is_read(tmp_path: Path, monkeypatch: pytest.Monkey
         found = asyncio.run(reads.load("orders"))
         assert found is not None
         assert json.loads(found.text)["current-snapshot-id"] == table.metadata.current_snapshot_id
-        assert reads.client_properties == {"s3.endpoint": endpoint, "s3.path-style-access": "true"}
+        assert reads.client_properties == {
+            "s3.endpoint": endpoint,
+            "client.region": "us-east-1",
+            "s3.path-style-access": "true",
+        }
         monkeypatch.setattr(catalog_module, "METADATA_BYTES_MAX", len(found.text) - 1)
         with pytest.raises(StorageUnavailable, match="more than"):
             asyncio.run(_reads(tmp_path, url).load("orders"))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from stele.client import Client
 from stele.records import NewRecord
+from stele.registry.registry import SchemaRegistry
 from stele.testing import BrokerProcess, run_broker
 
 from tests.support.iceberg import BY_HAND, Writing, writing
+from tests.support.s3_servers import seaweedfs, use_test_credentials, versitygw
 
 TABLE = {"stele.iceberg.mode": "key_value"}
 
@@ -122,3 +126,54 @@ def test_a_topic_that_was_made_again_has_nothing_of_the_table_before(
     client.create_topic("again", partitions=1, configs=TABLE)
     client.produce("again", b"new")
     assert ask(broker, "select value from again")["rows"] == [["new"]]
+
+
+@pytest.mark.parametrize("server", [seaweedfs, pytest.param(versitygw, marks=pytest.mark.long)])
+def test_files_in_a_bucket_are_read_through_the_broker(
+    server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_test_credentials(monkeypatch)
+    with server() as url:
+        # The prefix that tests share.
+        bucket, _, options = url.partition("?")
+        environment = {**BY_HAND, "STELE_ICEBERG_WAREHOUSE": f"{bucket}/sql?{options}"}
+        with (
+            run_broker(tmp_path / "data", environment=environment) as broker,
+            Client(broker.binary_url) as client,
+            writing(broker, broker.data_dir / "iceberg", environment["STELE_ICEBERG_WAREHOUSE"]) as tables,
+        ):
+            names = {mode: f"bucket-{mode}" for mode in ("key_value", "value_schema")}
+            with SchemaRegistry(broker.registry_url) as registry:
+                for mode, topic in names.items():
+                    client.create_topic(topic, partitions=1, configs={"stele.iceberg.mode": mode})
+                    schema = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}, {"name": "pad", "type": "string"}]}'
+                    encode = registry.serializer(schema, topic)
+                    noise = random.Random(1)
+                    records = [
+                        NewRecord(encode({"n": n, "pad": noise.randbytes(500).hex()}), timestamp=n)
+                        for n in range(3000)
+                    ]
+                    client.produce_many(topic, [*records, NewRecord(b"no schema")])
+                    tables.write(topic)
+                    client.produce(topic, encode({"n": 3000, "pad": ""}))
+            for topic in (names["key_value"], names["value_schema"]):
+                found = ask(broker, f'select count(*), sum(n), count(_error) from "{topic}"')
+                assert (found["rows"], found["offsets"]) == ([[3002, 3000 * 3001 // 2, 1]], 1)
+            # What a statement does not need of a file is not read.
+            topic = names["value_schema"]
+            found = ask(broker, f'select sum(n) from "{topic}"')
+            size = sum(task.file.file_size_in_bytes for task in tables.table(topic).scan().plan_files())
+            assert found["bytes"] < size / 4
+            assert ask(broker, f'select sum(length(pad)) from "{topic}"')["bytes"] > size / 2
+            key_value = names["key_value"]
+            text = f'select count(value), min(_offset) from "{key_value}$raw" where _offset > 2990'
+            assert ask(broker, text)["rows"] == [[11, 2991]]
+            task, *_ = tables.table(key_value).scan().plan_files()
+            path = "stele://" + task.file.file_path.partition("://")[2]
+            for sql in (
+                f"select * from \"{key_value}\", '{path}'",
+                f"select * from '{path}'",
+                f"from '{task.file.file_path}'",
+            ):
+                answer = httpx.post(f"{broker.http_url}/v1/sql", json={"sql": sql}, timeout=60)
+                assert answer.status_code in (400, 404), answer.text

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,35 +13,11 @@ from stele.client import Client
 from stele.records import NewRecord
 from stele.registry.definitions import Schema
 from stele.registry.registry import SchemaRegistry
-from stele.testing import BrokerProcess, run_broker
+from stele.testing import BrokerProcess
 
-from tests.support.iceberg import BY_HAND, Writing, rows_of, writing
+from tests.support.iceberg import Writing, rows_of
 
 TABLE = {"stele.iceberg.mode": "value_schema"}
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with run_broker(tmp_path_factory.mktemp("iceberg") / "data", environment=BY_HAND) as running:
-        yield running
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[Client]:
-    with Client(broker.binary_url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def registry(broker: BrokerProcess) -> Iterator[SchemaRegistry]:
-    with SchemaRegistry(broker.registry_url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def tables(broker: BrokerProcess, tmp_path: Path) -> Iterator[Writing]:
-    with writing(broker, tmp_path) as made:
-        yield made
 
 
 def avro(*fields: Any, name: str = "Order") -> str:
@@ -236,10 +210,51 @@ def test_json_and_protobuf_are_columns_too(
     assert values(tables.rows(topic)) == [{"id": 7, "tags": ["a", "b"]}]
 
 
+def test_a_message_without_fields_that_gets_some_later_does_not_stop_the_table(
+    client: Client, registry: SchemaRegistry, tables: Writing
+) -> None:
+    topic = "markers"
+    client.create_topic(topic, partitions=1, configs=TABLE)
+
+    def schema(fields: str) -> Schema:
+        head = (
+            'syntax = "proto3"; message Event { int64 id = 1; oneof kind { Sent sent = 2; Read read = 3; } }'
+        )
+        return Schema(f"{head} message Sent {{ {fields} }} message Read {{ {fields} }}", "PROTOBUF")
+
+    first = registry.serializer(schema(""), topic, form="json")
+    client.produce(topic, first({"id": 1, "sent": {}}))
+    second = registry.serializer(schema("int64 at = 1;"), topic, form="json")
+    client.produce(topic, second({"id": 2, "sent": {"at": 5}}))
+    client.produce(topic, first({"id": 3, "read": {}}))
+    tables.write(topic)
+    assert values(tables.rows(topic)) == [
+        {"id": 1, "sent": "{}", "read": None},
+        {"id": 3, "sent": None, "read": "{}"},
+    ]
+    (error,) = tables.rows(f"{topic}_errors")
+    assert error["offset"] == 1
+    assert "its schema does not fit the table: field sent is struct" in error["reason"]
+
+
+def test_numbers_that_are_none_are_kept(client: Client, registry: SchemaRegistry, tables: Writing) -> None:
+    topic = "not-a-number"
+    client.create_topic(topic, partitions=1, configs=TABLE)
+    serialize = registry.serializer(avro(("d", "double"), ("f", "float")), topic)
+    numbers = [float("nan"), float("inf"), float("-inf"), -0.0, 1.5]
+    client.produce_many(topic, [NewRecord(serialize({"d": n, "f": n})) for n in numbers])
+    tables.write(topic)
+    assert [str(row[name]) for row in tables.rows(topic) for name in "df"] == [
+        str(n) for n in numbers for _ in "df"
+    ]
+    scan: Any = tables.table(topic).scan(row_filter="d >= 1.5")
+    assert scan.to_arrow()["d"].to_pylist() == [float("inf"), 1.5]
+
+
 def test_many_values_are_decoded_in_parts(
     client: Client, registry: SchemaRegistry, tables: Writing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stele.iceberg import values as module
+    from stele.columns import values as module
 
     monkeypatch.setattr(module, "_DECODED_AT_ONCE", 1000)
     topic = "parts"

@@ -37,12 +37,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield running
 
 
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[Client]:
-    with Client(broker.binary_url) as opened:
-        yield opened
-
-
 def status(broker: BrokerProcess) -> dict[str, Any]:
     return httpx.get(f"{broker.http_url}/v1/iceberg").raise_for_status().json()
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import re
 import shutil
+import signal
 import socket
 import ssl
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from jwt.algorithms import RSAAlgorithm
 from stele import Client
 from stele.broker_process import BrokerLogin, BrokerProcess, BrokerTls, run_broker
@@ -30,8 +34,9 @@ from stele.records import TopicPartition as Name
 
 from tests.integration.test_kafka_logins import AUDIENCE, ISSUER, KEY, token
 from tests.support.certificates import Authority
-from tests.support.mirrors import TIMEOUT_S, assert_equal, partition_of, read_raw, run_mirror
+from tests.support.mirrors import TIMEOUT_S, assert_equal, mirror_pids, partition_of, read_raw, run_mirror
 from tests.support.waiting import eventually
+from tests.support.warm_processes import run_stele
 
 _numbers = itertools.count()
 LOGIN = BrokerLogin(user="ada", password="the-password-of-ada")
@@ -382,8 +387,9 @@ def test_a_promotion_brings_what_the_source_has_by_then(tmp_path: Path, topic: s
         put(source, topic, *map(str, range(500)))
         put(source, f"{topic}-new", "a", partitions=3)
         commit(source, "g", topic, 499)
-        promoted = here.post("/v1/mirrors/prod/promote").raise_for_status().json()["promoted"]
-        assert [one["topic"] for one in promoted] == [topic, f"{topic}-new"]
+        answer = here.post("/v1/mirrors/prod/promote").raise_for_status().json()
+        assert answer["unfinished"] is None
+        assert [one["topic"] for one in answer["promoted"]] == [topic, f"{topic}-new"]
         assert_equal(source.kafka_bootstrap, target.kafka_bootstrap, topic)
         assert read_raw(target.kafka_bootstrap, topic).end == 501
         assert committed(target, "g") == [499]
@@ -397,9 +403,74 @@ def test_a_promotion_does_not_wait_for_a_source_that_has_gone(tmp_path: Path, to
             here.put("/v1/mirrors/prod", json=body).raise_for_status()
             eventually(lambda: here.get("/v1/mirrors/prod").json()["state"] == "level", "the mirror is level")
             source.kill()
-        here.post("/v1/mirrors/prod/promote").raise_for_status()
+            # As it stays, for an hour as for a moment: what was known last, and that it is not known how old that is.
+            eventually(lambda: here.get("/v1/mirrors/prod").json()["state"] == "failed", "the source is away")
+            away = here.get("/v1/mirrors/prod").json()
+            assert away["last_error"]
+            assert partition_of(away, topic)["state"] == "waiting"
+            eventually(
+                lambda: here.get("/v1/mirrors/prod").json()["lag_seconds"] > away["lag_seconds"],
+                "it gets older",
+            )
+        answer = here.post("/v1/mirrors/prod/promote").raise_for_status().json()
+        assert "127.0.0.1" in answer["unfinished"]
         put(target, topic, "mine")
         assert read_raw(target.kafka_bootstrap, topic).end == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_paused", [True, False])
+def test_a_promotion_says_that_no_process_has_finished_the_copies(
+    tmp_path: Path, topic: str, is_paused: bool
+) -> None:
+    with (
+        run_broker(tmp_path / "source") as source,
+        run_broker(tmp_path / "target") as target,
+        http(target) as here,
+    ):
+        put(source, topic, "a")
+        body: dict[str, Any] = {"from": source.kafka_bootstrap, "topics": topic}
+        here.put("/v1/mirrors/prod", json=body).raise_for_status()
+        eventually(lambda: here.get("/v1/mirrors/prod").json()["state"] == "level", "the mirror is level")
+        if is_paused:
+            here.put("/v1/mirrors/prod", json={**body, "paused": True}).raise_for_status()
+        else:
+            for pid in mirror_pids(target.pid):
+                os.kill(pid, signal.SIGKILL)
+            eventually(lambda: here.get("/v1/mirrors/prod").json()["state"] == "failed", "it has ended")
+        put(source, topic, "b")
+        promoted = run_stele("mirror", "promote", "prod", "--yes", "--json", "--url", target.http_url)
+        answer = json.loads(promoted.stdout)
+        assert ("is paused" if is_paused else "ended with code -9") in answer["unfinished"]
+        assert f"not all of the source may be copied: {answer['unfinished']}" in promoted.stderr.decode()
+        assert read_raw(target.kafka_bootstrap, topic).end == 1
+
+
+@pytest.mark.long
+def test_what_the_source_deletes_before_it_is_copied_is_said(tmp_path: Path, topic: str) -> None:
+    with run_broker(tmp_path / "source") as source, run_broker(tmp_path / "target") as target:
+        put(source, topic, *map(str, range(10)))
+        with run_mirror(target, source.kafka_bootstrap, topic) as mirror:
+            assert mirror.await_level({Name(topic, 0): 10})["not_copied"] == []
+        put(source, topic, *map(str, range(10)))
+        delete_before(source, topic, 15)
+        with run_mirror(target, source.kafka_bootstrap, topic) as mirror:
+            status = mirror.await_level({Name(topic, 0): 20})
+            gap = f"{topic}-0: the source deleted offsets 10 to 14 before they were copied"
+            assert status["not_copied"] == [gap]
+            assert_equal(source.kafka_bootstrap, target.kafka_bootstrap, topic)
+            # Nothing new comes, and the beginning follows all the same.
+            delete_before(source, topic, 17)
+            eventually(
+                lambda: read_raw(target.kafka_bootstrap, topic).start == 17, "what is deleted is deleted"
+            )
+
+
+def delete_before(broker: BrokerProcess, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.kafka_bootstrap})
+    deleted = cast("dict[Any, Any]", admin.delete_records([TopicPartition(topic, 0, offset)]))
+    for future in deleted.values():
+        future.result(TIMEOUT_S)
 
 
 @pytest.mark.long
@@ -456,7 +527,8 @@ def test_a_broker_of_the_source_that_is_away_keeps_no_other_groups_back(tmp_path
                 there, here = Source([address], lambda: parse({}, mirror="m")), SteleTarget(target.binary_url)
                 # Both before and after the one that answers.
                 await there.know({1: away, 2: address, 3: away})
-                groups = Groups(there, here, pattern=re.compile(".*"), end_of=lambda name: 2)
+                read = partial(reads.read_groups, there, re.compile(".*"))
+                groups = Groups(read, here, end_of=lambda name: 2)
                 try:
                     with pytest.raises(SourceUnavailable):
                         await groups.copy()

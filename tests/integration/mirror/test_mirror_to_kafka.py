@@ -22,17 +22,23 @@ from stele import Client, NewRecord
 from stele.broker_process import BrokerProcess, run_broker
 from stele.errors import UnexpectedEndError
 from stele.mirror.definition import addresses
-from stele.mirror.errors import SourceUnavailable
+from stele.mirror.errors import SourceReplied, SourceUnavailable
+from stele.mirror.outward import target as kafka_target
+from stele.mirror.outward.batches import number_batch
 from stele.mirror.outward.target import KafkaTarget
-from stele.mirror.outward.writes import TargetRepliedError
-from stele.mirror.positions import NOTHING, CopyState
+from stele.mirror.positions import NOTHING, CopyState, NotCopyable
 from stele.mirror.properties import parse
 from stele.mirror.source.cluster import Source
 from stele.records import TopicPartition as Name
 from stele.wire.error_codes import ErrorCode
 from stele.wire.kafka.api import Api
 from stele.wire.kafka.produce import PRODUCE_API, ProduceRequest
-from stele.wire.record_batch import assign_offsets, build_rows, iter_headers
+from stele.wire.kafka.transactions import (
+    DESCRIBE_PRODUCERS_API,
+    DescribeProducersRequest,
+    DescribeProducersTopic,
+)
+from stele.wire.record_batch import assign_offsets, build_rows, iter_headers, read_header
 
 from load.apache_kafka import ApacheKafka
 from tests.support.apache_kafka import start_kafka
@@ -459,7 +465,7 @@ def test_nothing_is_written_to_a_topic_of_others(
     produce(kafka.bootstrap, topic, 2)
     for offsets in ("equal", "translate"):
         with out(broker, kafka, topic, offsets=offsets) as mirror:
-            state_of(mirror, topic, "diverged")
+            assert "delete it there to copy it again" in state_of(mirror, topic, "diverged")
     assert read_raw(kafka.bootstrap, topic).end == 2
 
 
@@ -540,7 +546,7 @@ async def begun(target: KafkaTarget, copies: dict[Name, bytes]) -> set[int]:
     while True:
         try:
             states = (await target.states(copies)).values()
-        except TargetRepliedError:
+        except SourceReplied:
             continue
         ends = [state.end for state in states if isinstance(state, CopyState)]
         if len(ends) == len(copies):
@@ -631,3 +637,270 @@ async def _stale_translated(bootstrap: str, topic: str) -> None:
     finally:
         await first.close()
         await second.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("late", ["a", "b"])
+def test_of_two_clusters_that_write_at_the_same_offsets_the_target_tells_the_difference(
+    kafka: ApacheKafka, topic: str, late: str
+) -> None:
+    """What the other one has written is never taken for what this one sends."""
+    make(kafka.bootstrap, topic)
+    asyncio.run(_two_clusters(kafka.bootstrap, topic, late))
+
+
+async def _two_clusters(bootstrap: str, topic: str, late: str) -> None:
+    clusters = {"a": HoldingBack(bootstrap), "b": HoldingBack(bootstrap)}
+    targets = {
+        number: KafkaTarget(cluster, mirror=topic, keeps_offsets=True, source_id=lambda number=number: number)
+        for number, cluster in clusters.items()
+    }
+    first = "b" if late == "a" else "a"
+    name = Name(topic, 0)
+    copy = await targets["a"].describe(topic)
+    assert copy is not None
+    copies = {name: copy.topic_id}
+
+    async def append(number: str, at: int) -> None:
+        await targets[number].append(
+            name, copy.topic_id, batch(at, 10), expected_end=at, log_start=0, left_out=NOTHING
+        )
+
+    try:
+        for target in targets.values():
+            assert await begun(target, copies) == {0}
+        clusters[late].holds = topic
+        with pytest.raises(SourceUnavailable):
+            await append(late, 0)
+        await append(first, 0)
+        ((error, offset),) = await clusters[late].release()
+        clusters[late].holds = ""
+        # The one whose epoch is later is appended after the other one: both mirrors notice that.
+        assert (error, offset) in ((ErrorCode.INVALID_PRODUCER_EPOCH, -1), (0, 10))
+        if offset == 10:
+            with pytest.raises(UnexpectedEndError):
+                await append(first, 10)
+        else:
+            await append(first, 10)
+    finally:
+        for target in targets.values():
+            await target.close()
+
+
+@pytest.mark.long
+def test_a_translation_belongs_to_one_cluster(kafka: ApacheKafka, topic: str) -> None:
+    make(kafka.bootstrap, topic)
+    asyncio.run(_two_translations(kafka.bootstrap, topic))
+    assert [row[3] for row in rows(kafka.bootstrap, topic)] == [b"0", b"1", b"2", b"10"]
+
+
+async def _two_translations(bootstrap: str, topic: str) -> None:
+    def target(number: str) -> KafkaTarget:
+        cluster = Source(addresses(bootstrap), lambda: parse({}, mirror="test"))
+        return KafkaTarget(cluster, mirror=topic, keeps_offsets=False, source_id=lambda: number)
+
+    ours, others, again = target("a"), target("b"), target("a")
+    name = Name(topic, 0)
+    try:
+        copy = await ours.describe(topic)
+        assert copy is not None
+        copies = {name: copy.topic_id}
+        assert await begun(ours, copies) == {0}
+        await ours.append(name, copy.topic_id, batch(0, 2), expected_end=0, log_start=0, left_out=NOTHING)
+        while not isinstance(refused := (await others.states(copies))[name], NotCopyable):
+            assert isinstance(refused, SourceReplied), refused
+        assert "a mirror of the same name of another cluster, a:" in str(refused)
+        await ours.append(name, copy.topic_id, batch(2, 1), expected_end=2, log_start=0, left_out=NOTHING)
+        # What the owner notes is refused once, because the other one has begun; then it begins again.
+        with pytest.raises(SourceReplied):
+            await ours.append(
+                name, copy.topic_id, batch(10, 1), expected_end=3, log_start=0, left_out=NOTHING
+            )
+        assert await begun(again, copies) == {3}
+        await again.append(name, copy.topic_id, batch(10, 1), expected_end=3, log_start=0, left_out=NOTHING)
+    finally:
+        for one in (ours, others, again):
+            await one.close()
+
+
+# ── what the target has forgotten ──
+
+
+@pytest.mark.long
+def test_copies_go_on_although_kafka_has_forgotten_their_producer(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    """After a pause of a mirror, and while one runs."""
+    short = {"producer.id.expiration.ms": "200", "producer.id.expiration.check.interval.ms": "100"}
+    kafka = start_kafka(tmp_path / "kafka", short)
+    try:
+        make(broker.kafka_bootstrap, topic)
+        end = 0
+        for _ in range(2):
+            with out(broker, kafka, topic) as mirror:
+                for _ in range(2):
+                    end += 5
+                    produce(broker.kafka_bootstrap, topic, 5)
+                    mirror.await_level({Name(topic, 0): end})
+                    eventually(lambda: producers_of(kafka, topic) == [], "Kafka has forgotten the producer")
+        assert rows(broker.kafka_bootstrap, topic) == rows(kafka.bootstrap, topic)
+    finally:
+        kafka.stop()
+
+
+def producers_of(kafka: ApacheKafka, topic: str) -> list[int]:
+    """Return the producers that a partition of Kafka remembers."""
+
+    async def ask() -> list[int]:
+        cluster = Source(addresses(kafka.bootstrap), lambda: parse({}, mirror="test"))
+        try:
+            wanted = DescribeProducersTopic(name=topic, partition_indexes=[0])
+            answer = await cluster.call(DESCRIBE_PRODUCERS_API, DescribeProducersRequest(topics=[wanted]))
+            (one,) = answer.topics[0].partitions
+            assert not one.error_code
+            return [producer.producer_id for producer in one.active_producers]
+        finally:
+            await cluster.close()
+
+    return asyncio.run(ask())
+
+
+class Forgetful(Source):
+    """A cluster that takes no sequence number but 0 of a producer that it does not know, as Kafka before 2.5."""
+
+    def __init__(self, servers: str) -> None:
+        super().__init__(addresses(servers), lambda: parse({}, mirror="test"))
+        self.known: set[int] = set()
+
+    async def call(self, api: Api, request: object, **more: Any) -> Any:
+        if isinstance(request, ProduceRequest):
+            records = cast("bytearray", request.topic_data[0].partition_data[0].records)
+            header = read_header(records)
+            if header.producer_id not in self.known and header.base_sequence:
+                # Kafka itself refuses what does not follow: here, a sequence number that is far away.
+                number_batch(records, header.producer_id, header.producer_epoch, 1 << 20)
+            else:
+                self.known.add(header.producer_id)
+        return await super().call(api, request, **more)
+
+
+@pytest.mark.long
+def test_a_producer_that_the_target_does_not_take_any_more_is_followed_by_another_one(
+    kafka: ApacheKafka, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(kafka.bootstrap, topic)
+    asyncio.run(_forgotten(kafka.bootstrap, topic, monkeypatch))
+    values = [row[3] for row in rows(kafka.bootstrap, topic)]
+    assert values == [b"%d" % number for number in range(30)]
+
+
+async def _forgotten(bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Forgetful(bootstrap)
+    target = KafkaTarget(cluster, mirror=topic, keeps_offsets=True)
+    name = Name(topic, 0)
+    copy = await target.describe(topic)
+    assert copy is not None
+
+    async def append(at: int) -> None:
+        await target.append(
+            name, copy.topic_id, batch(at, 10), expected_end=at, log_start=0, left_out=NOTHING
+        )
+
+    try:
+        assert await begun(target, {name: copy.topic_id}) == {0}
+        await append(0)
+        await append(10)
+        cluster.known.clear()
+        # It may be that a replica lags; then the producer is known again soon.
+        for _ in range(2):
+            with pytest.raises(SourceReplied):
+                await append(20)
+            assert await begun(target, {name: copy.topic_id}) == {20}
+        monkeypatch.setattr(kafka_target, "_FORGOTTEN_S", 0.0)
+        assert await begun(target, {name: copy.topic_id}) == {20}
+        await append(20)
+    finally:
+        await target.close()
+
+
+# ── groups and configurations ──
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("offsets", ["equal", "translate"])
+def test_a_group_that_has_moved_to_kafka_is_not_set_back(
+    broker: BrokerProcess, kafka: ApacheKafka, topic: str, offsets: str
+) -> None:
+    make(broker.kafka_bootstrap, topic)
+    produce(broker.kafka_bootstrap, topic, 10)
+    commit(broker.kafka_bootstrap, topic, topic, 4)
+    more: dict[str, Any] = {"offsets": offsets, "groups": f"{topic}.*"}
+    for number in range(2):
+        # Each is a process of its own, which does not know what the one before has written.
+        with out(broker, kafka, topic, **more) as mirror:
+            mirror.await_level({Name(topic, 0): 10})
+            if number == 0:
+                eventually(
+                    lambda: committed(kafka.bootstrap, topic, topic) == 4 + base(kafka, topic), "copied"
+                )
+                consume(kafka.bootstrap, topic, topic, 3)
+            moved = 7 + base(kafka, topic)
+            commit(broker.kafka_bootstrap, f"{topic}-later-{number}", topic, 1)
+            eventually(
+                lambda number=number: committed(kafka.bootstrap, f"{topic}-later-{number}", topic) >= 0,
+                "a later one is copied",
+            )
+            assert committed(kafka.bootstrap, topic, topic) == moved
+            if number == 1:
+                commit(broker.kafka_bootstrap, topic, topic, 5)
+                eventually(
+                    lambda: committed(kafka.bootstrap, topic, topic) == 5 + base(kafka, topic),
+                    "what was set here is copied",
+                )
+
+
+def base(kafka: ApacheKafka, topic: str) -> int:
+    """Return the offset of the first record, which is the same as here, or after the begin of a translation."""
+    return rows(kafka.bootstrap, topic)[0][0]
+
+
+def consume(bootstrap: str, group: str, topic: str, count: int) -> None:
+    """Consume as a member, commit, and leave."""
+    options = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}
+    consumer = Consumer(options)
+    consumer.subscribe([topic])
+    for _ in range(count):
+        message = consumer.poll(TIMEOUT_S)
+        assert message is not None
+        assert not message.error()
+    # Up to what was polled.
+    consumer.commit(asynchronous=False)
+    consumer.close()
+
+
+@pytest.mark.long
+def test_a_copy_does_not_wait_for_replicas_that_the_target_does_not_have(
+    broker: BrokerProcess, kafka: ApacheKafka, topic: str
+) -> None:
+    make(broker.kafka_bootstrap, topic, min_insync_replicas="2", retention_ms="86400000")
+    produce(broker.kafka_bootstrap, topic, 3)
+    with out(broker, kafka, topic) as mirror:
+        status = mirror.await_level({Name(topic, 0): 3})
+        assert any("min.insync.replicas" in text for text in status["not_copied"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("offsets", ["equal", "translate"])
+def test_a_topic_of_small_messages_gets_no_larger_ones(
+    broker: BrokerProcess, kafka: ApacheKafka, topic: str, offsets: str
+) -> None:
+    """Batches are joined only as far as the topic there takes them."""
+    make(broker.kafka_bootstrap, topic, max_message_bytes="20000")
+    with Client(broker.binary_url) as client:
+        for number in range(40):
+            client.produce(topic, b"%d" % number + bytes(10_000))
+    with out(broker, kafka, topic, offsets=offsets) as mirror:
+        mirror.await_level({Name(topic, 0): 40})
+    assert [row[3] for row in rows(broker.kafka_bootstrap, topic)] == [
+        row[3] for row in rows(kafka.bootstrap, topic)
+    ]

@@ -103,6 +103,9 @@ def test_a_copy_is_cut_back_by_a_person_and_goes_on(brokers: SetBack) -> None:
     for group, offset in (("past", 390), ("before", 120)):
         offsets = [{"topic": "orders", "partition": 0, "offset": offset, "metadata": "m"}]
         http.put(f"/v1/groups/{group}/offsets", json={"offsets": offsets}).raise_for_status()
+    # It begins at the end, and so after the cut.
+    share = {"topics": ["orders"]}
+    assert http.post("/v1/groups/share/share/poll", json=share).raise_for_status().json()["records"] == []
     assert http.post("/v1/mirrors/prod/truncate").json() == {"truncated": []}
 
     brokers.go_back()
@@ -119,7 +122,9 @@ def test_a_copy_is_cut_back_by_a_person_and_goes_on(brokers: SetBack) -> None:
         "mirror", "truncate", "prod", "--topic", "orders", "--yes", "--json", "--url", target.http_url
     )
     assert json.loads(cut.stdout) == {
-        "truncated": [{"topic": "orders", "partition": 0, "before": 400, "after": 200, "groups": ["past"]}]
+        "truncated": [
+            {"topic": "orders", "partition": 0, "before": 400, "after": 200, "groups": ["past", "share"]}
+        ]
     }
     eventually(lambda: partition_of(brokers.status(), "orders").get("offset") == 500, "it goes on")
     committed = {
@@ -127,6 +132,8 @@ def test_a_copy_is_cut_back_by_a_person_and_goes_on(brokers: SetBack) -> None:
         for group in ("past", "before")
     }
     assert committed == {"past": 200, "before": 120}
+    first = http.post("/v1/groups/share/share/poll", json=share).raise_for_status().json()["records"][0]
+    assert first["offset"] == 200
     # The other one waits for its own decision.
     assert brokers.await_found("shorter")["offset"] == 80
     assert http.post("/v1/mirrors/prod/truncate").json()["truncated"][0]["after"] == 50

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -270,3 +271,60 @@ def test_a_paused_broker_and_its_successor_copy_nothing_twice(
     for process in brokers.processes.values():
         for partition in range(PARTITIONS):
             assert_equal(source.kafka_bootstrap, process.kafka_bootstrap, "orders", partition)
+
+
+@pytest.mark.long
+def test_a_copy_that_has_diverged_is_deleted_and_copied_again(
+    source: BrokerProcess, brokers: Brokers, tmp_path: Path
+) -> None:
+    """It cannot be cut back; what was committed here comes from the source again."""
+
+    def put(topic: str, word: str) -> None:
+        with Client(source.binary_url) as client:
+            client.ensure_topic(topic, partitions=PARTITIONS)
+        producer = Producer({"bootstrap.servers": source.kafka_bootstrap})
+        for number in range(100):
+            producer.produce(topic, f"{word} {number}", partition=number % PARTITIONS)
+        assert producer.flush(TIMEOUT_S) == 0
+
+    put("orders", "first")
+    put("sound", "first")
+    group = Consumer({"bootstrap.servers": source.kafka_bootstrap, "group.id": "readers"})
+    group.commit(offsets=[TopicPartition("orders", 0, 17)], asynchronous=False)
+    group.close()
+    source.stop()
+    shutil.copytree(source.data_dir, tmp_path / "earlier")
+    source.start()
+    put("orders", "lost")
+    body = {"from": source.kafka_bootstrap, "topics": ".*", "groups": "readers"}
+    httpx.put(f"{brokers[1].http_url}/v1/mirrors/prod", json=body).raise_for_status()
+    runs = await_holder(brokers)
+    await_level(brokers[runs], source, "orders")
+    source.kill()
+    shutil.rmtree(source.data_dir)
+    shutil.copytree(tmp_path / "earlier", source.data_dir)
+    source.start()
+    put("orders", "other")
+    put("orders", "more")
+    eventually(lambda: status(brokers[runs]).get("stopped") == PARTITIONS, "it has diverged")
+    advice = partition_of(status(brokers[runs]), "orders")["error"]
+    assert "delete the topic to copy it again" in advice
+    assert "truncate" not in advice
+    # Whichever broker is asked.
+    for process in brokers.processes.values():
+        refused = httpx.post(f"{process.http_url}/v1/mirrors/prod/truncate", json={}, timeout=TIMEOUT_S)
+        assert refused.status_code == 400, refused.text
+        assert refused.json()["detail"].endswith("copies them again: orders")
+    httpx.delete(f"{brokers[2].http_url}/v1/topics/orders").raise_for_status()
+    eventually(lambda: status(brokers[runs]).get("state") == "level", "it is copied again")
+    for process in brokers.processes.values():
+        for partition in range(PARTITIONS):
+            for topic in ("orders", "sound"):
+                assert_equal(source.kafka_bootstrap, process.kafka_bootstrap, topic, partition)
+
+    def committed() -> list[int]:
+        answer = httpx.get(f"{brokers[runs].http_url}/v1/groups/readers").json()
+        return [one["committed"] for one in answer.get("partitions", ()) if one["partition"] == 0]
+
+    eventually(lambda: committed() == [17], "the offset of the group is there again")
+    assert httpx.post(f"{brokers[1].http_url}/v1/mirrors/prod/truncate", json={}).json() == {"truncated": []}

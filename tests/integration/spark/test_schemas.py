@@ -220,6 +220,23 @@ def test_json_and_protobuf_are_columns_and_so_are_keys(
         "list": [{"f": 1.0, "next": '{"f":2.5}'}],
         "any": '{"a":[1]}',
     }
+    # What was read is written with the same schemas.
+    subjects = {"stele_schema_subject": f"{topic}-value", "stele_schema_key_subject": f"{topic}-key"}
+    client.create_topic(f"{topic}-copy", partitions=1)
+    write(
+        frame.select("key", "value"),
+        broker,
+        f"{topic}-copy",
+        stele_encode="key,value",
+        stele_schema_key_message="p.Key",
+        **subjects,
+    )
+    (copied,) = client.fetch(f"{topic}-copy", 0).records
+    (read,) = client.fetch(topic, 0).records
+    assert copied.key == read.key
+    assert registry.deserializer().deserialize(copied.value) == document
+    with pytest.raises(Exception, match=r"declares no message 'p\.None'.*stele\.schema\.key\.message"):
+        write(frame, broker, topic, stele_encode="key,value", stele_schema_key_message="p.None", **subjects)
 
 
 def write(frame: DataFrame, broker: BrokerProcess, topic: str, **options: object) -> None:

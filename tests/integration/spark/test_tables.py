@@ -1,4 +1,4 @@
-"""One aggregate of the flights, by a batch read of their topic and from its Iceberg table."""
+"""One aggregate of the flights, by a batch read of their topic, from its Iceberg table, and by SQL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import httpx
 import pytest
 from pyiceberg.catalog import load_catalog
-from stele import Client, NewRecord
+from stele import Client, NewRecord, Schema, SchemaRegistry
 from stele.broker_process import BrokerProcess
 
 from tests.console.conftest import flights
@@ -76,3 +76,48 @@ def test_a_topic_and_its_table_have_the_same_delays(
         {"files": files},
     ).fetchall()
     assert by_topic == {origin: (count, total) for origin, count, total in answer}
+
+    # SQL over the topic: from the table, then from the log after it as well.
+    text = "select value->>'$.origin', count(*), sum((value->>'$.dep_delay')::double) from {} group by all"
+    assert by_topic == _asked(broker, text.format(f'"{topic}"'))
+
+    # The same flights as values with a schema, the second half of them in the log alone.
+    document = {
+        "type": "object",
+        "properties": {"origin": {"type": "string"}, "dep_delay": {"type": ["number", "null"]}},
+    }
+    typed = f"{topic}-typed"
+    slow = {**CONFIGS, "stele.iceberg.mode": "value_schema", "stele.iceberg.commit.interval.ms": "3600000"}
+    client.create_topic(typed, partitions=3, configs={**slow, "stele.iceberg.commit.interval.ms": "1000"})
+    with SchemaRegistry(broker.registry_url) as registry:
+        encode = registry.serializer(Schema(json.dumps(document), "JSON"), typed, form="json")
+        records = [
+            NewRecord(encode(json.loads(flight.value)), key=flight.key, timestamp=flight.timestamp_ms)
+            for flight in flights(FLIGHTS)
+        ]
+    half = FLIGHTS // 2
+    client.produce_many(typed, records[:half])
+    status = f"{broker.http_url}/v1/iceberg/{typed}"
+    eventually(
+        lambda: httpx.get(status).raise_for_status().json()["rows"] == half, "half of them are written"
+    )
+    client.alter_topic(typed, configs=slow)
+    client.produce_many(typed, records[half:])
+    columns = f'select origin, count(*), sum(dep_delay) from "{typed}" group by all'
+    assert by_topic == _asked(broker, columns)
+    decoded: Any = (
+        spark.read.format("stele")
+        .option("url", broker.binary_url)
+        .option("subscribe", typed)
+        .option("stele.decode", "value")
+        .load()
+    )
+    assert by_topic == {
+        row[0]: (row[1], row[2])
+        for row in decoded.groupBy("value.origin").agg(f.count("*"), f.sum("value.dep_delay")).collect()
+    }
+
+
+def _asked(broker: BrokerProcess, sql: str) -> dict[str, tuple[int, float]]:
+    answer = httpx.post(f"{broker.http_url}/v1/sql", json={"sql": sql}, timeout=600).raise_for_status().json()
+    return {origin: (count, total) for origin, count, total in answer["rows"]}

@@ -26,15 +26,19 @@ from app.api.state import ApiState
 from app.broker.mirrors import MirrorDefinition
 from app.broker.placement import Placement
 from app.broker.producing.produce import Acks
+from app.cdc.supervisor import CdcSupervisor
 from app.cluster.credentials import CredentialStore
 from app.cluster.sqlite.catalog import CatalogDatabase
 from app.errors import NotCoordinator, SteleError, TopicExists
 from app.groups.leases.lease import Lease, LeasedPartition
 from app.iceberg.supervisor import IcebergTables
 from app.mirrors.supervisor import Mirrors
+from app.registry.service import SchemaRegistry
 from app.security.credentials import Credentials
 from app.security.policy import ListenerSecurity
 from app.security.principal import ANONYMOUS
+from app.settings import Settings
+from app.sql.snapshots import Snapshots
 from app.sql.statements import SqlStatements
 from tests.support.acls import authorizer_over
 from tests.support.batches import batch_of
@@ -106,8 +110,10 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/v1/mirrors/{mirror}/truncate"): {},
     ("PUT", "/v1/mirrors/{mirror}"): {"from": "127.0.0.1:9092", "topics": ".*"},
     ("POST", "/v1/sql"): {"sql": "select * from orders"},
+    ("POST", "/v1/cdc"): {"action": "add", "tables": ["orders"]},
     ("PATCH", "/v1/quotas"): {"entity": {"user": "alice"}, "values": {"producer_byte_rate": 1024}},
 }
+CONNECTOR = Settings.model_validate({"cdc_dsn": "postgresql://nowhere", "cdc_tables": "orders"})
 MIRROR = MirrorDefinition(name="prod", servers="127.0.0.1:9092", topics="orders")
 QUERIES = {
     ("DELETE", "/v1/acls"): b"principal=User:alice",
@@ -198,17 +204,19 @@ class World:
         # By route: the errors that its calls raised.
         self.met: dict[tuple[str, str], set[type[SteleError]]] = {}
         broker = raising(at.broker, self.faults, "broker")
-        self.sql = SqlStatements(broker)
+        iceberg = IcebergTables(at.broker.settings, broker, "")
+        self.sql = SqlStatements(broker, Snapshots(iceberg.catalog), SchemaRegistry(broker).values)
         groups = raising(at.kafka.groups, self.faults, "groups")
         application = create_application(
             broker,
             groups,
             raising(at.application.state.stele.transactions, self.faults, "transactions"),
             at.broker.settings,
+            CdcSupervisor(CONNECTOR, ""),
             security=security,
             mirrors=Mirrors(at.broker.settings, broker, groups, ""),
             sql=self.sql,
-            iceberg=IcebergTables(at.broker.settings, broker, ""),
+            iceberg=iceberg,
         )
         state: ApiState = application.state.stele
         application.state.stele = replace(
@@ -282,10 +290,10 @@ async def test_each_error_is_a_problem_of_its_own_type_on_each_route(
             await there.prepare(path)
             status, _, _ = await call(there.application, method, path)
             assert (method, status) == ("GET", 200), path
-        # The first verification of a partition is still known to the others.
-        verify = ("POST", "/v1/topics/{topic}/partitions/{partition}/verify")
+        # The first verification of a partition is still known to the others, and so is the topic of requests.
+        once = {("POST", "/v1/topics/{topic}/partitions/{partition}/verify"), ("POST", "/v1/cdc")}
         few = {route for route, met in there.met.items() if len(met) < len(leaves()) - 1}
-        assert few <= {verify}
+        assert few <= once
     assert caplog.records == []
 
 

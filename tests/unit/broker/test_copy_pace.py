@@ -17,8 +17,6 @@ class Broker:
     def copy(self, now_s: float, took_s: float) -> float:
         """Append a copy that takes so long, and return the pause before it."""
         pause_s = max(0.0, self.pace.pause_s(now_s))
-        # It counts as a record, too.
-        self.activity += 1
         self.pace.worked(now_s + pause_s, now_s + pause_s + took_s)
         return pause_s
 

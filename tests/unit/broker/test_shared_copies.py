@@ -352,3 +352,14 @@ async def test_a_copy_goes_on_after_the_database_has_gone_back(storage: Storage)
         async with storage.broker() as (other, _):
             assert await read_all(other) == await read_all(broker)
             assert (await append(other, topic_id)).leader_epoch == 6
+
+
+async def test_copies_are_no_activity_of_other_clients(storage: Storage) -> None:
+    async with storage.broker() as (broker, _):
+        topic_id = await mirrored(broker)
+        await append(broker, topic_id, *SOURCE)
+        assert broker.counts.copied_batches == broker.counts.appended_batches == len(SOURCE)
+        await broker.create_topic("others", partitions=1, configs={})
+        await broker.produce("others", 0, batch_of([b"x"]), acks=Acks.ALL).wait(TIMEOUT_MS)
+        assert broker.counts.appended_batches == len(SOURCE) + 1
+        assert broker.counts.copied_batches == len(SOURCE)

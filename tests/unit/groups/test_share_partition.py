@@ -671,3 +671,31 @@ def test_counts_of_states_are_those_of_a_walk_over_them() -> None:
     assert (shared.acquired_count, shared.start_offset, shared.unfinished_count) == (0, 15, 15)
     shared.reset(7)
     assert (shared.unfinished_count, shared.finished_count, shared.fetch_offset(LIMITS)) == (0, 0, 7)
+
+
+def test_a_log_that_is_cut_back_takes_its_states_with_it() -> None:
+    shared = partition()
+    take(shared, "a", 0, 29)
+    shared.complete(say(shared, "a", 10, 14, ACCEPT), is_stored=True)
+    shared.complete(say(shared, "a", 18, 24, RELEASE), is_stored=True)
+    under_way = say(shared, "a", 26, 27, ACCEPT)
+    shared.cut(20)
+    assert (shared.start_offset, shared.end_offset, shared.acquired_count) == (0, 20, 0)
+    assert [(kept.first, kept.last, kept.state) for kept, _ in shared.ranges()] == [
+        (0, 9, RecordState.AVAILABLE),
+        (10, 14, RecordState.ACKNOWLEDGED),
+        (15, 17, RecordState.AVAILABLE),
+        # Released, so its delivery counts.
+        (18, 19, RecordState.AVAILABLE),
+    ]
+    shared.complete(under_way, is_stored=True)
+    # What comes at these offsets is new to it.
+    assert [span.last for span in take(shared, "b", 20, 29)][-1] == 29
+    assert shared.snapshot().state_epoch == 1
+    shared.complete(say(shared, "b", 20, 21, ACCEPT), is_stored=True)
+    # All of it was before what the group has finished.
+    accepted = partition()
+    take(accepted, "a", 0, 29)
+    accepted.complete(say(accepted, "a", 0, 29, ACCEPT), is_stored=True)
+    accepted.cut(12)
+    assert (accepted.start_offset, accepted.end_offset, accepted.fetch_offset(LIMITS)) == (12, 12, 12)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from stele.commands.terminal import progress as module
-from stele.commands.terminal.progress import ByteProgress, Progress
+from stele.commands.terminal.progress import ByteProgress, Progress, StatementProgress
 
 # Not followed by its escape sequence: click leaves those out, because the output of a test is no terminal.
 CLEAR = "\r"
@@ -64,3 +64,17 @@ def test_nothing_is_shown_where_there_is_no_terminal(
         records.advance(1)
         progress.show(1, 1)
     assert capsys.readouterr().err == ""
+
+
+def test_the_progress_of_a_statement_is_read_from_its_lines(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with StatementProgress() as progress:
+        clock.now_s += 1
+        progress.watch(b'{"progress":{"offsets":250,"of":1000,')
+        progress.watch(b'"bytes":3000000}}\n{"columns":[]}\n{"rows')
+        clock.now_s += 1
+        progress.watch(b'":[["progress"]]}\n{"progress":{"offsets":0,"of":0,"bytes":5000000}}\n')
+    first, second, last = capsys.readouterr().err.split(CLEAR)[1:]
+    assert first.endswith("]  25%  250 of 1,000 offsets  3 MB read")
+    assert (second, last) == ("5 MB read", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from stele.wire.partitioner import fnv1a_32, murmur2, partition_for_key
+from stele.wire.partitioner import fnv1a_32, fnv1a_32_all, murmur2, partition_for_key
 
 
 # Apache Kafka, clients/src/test/java/org/apache/kafka/common/utils/UtilsTest.java (signed there).
@@ -30,6 +30,11 @@ def test_murmur2_is_that_of_apache_kafka(text: bytes, signed: int) -> None:
 def test_fnv1a_is_that_of_the_reference(text: bytes, value: int) -> None:
     assert fnv1a_32(text) == value
     assert partition_for_key(text, 5, hash_name="fnv1a") == value % 5
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=20))
+def test_many_keys_at_once_have_the_hash_of_each(keys: list[bytes]) -> None:
+    assert list(fnv1a_32_all(keys)) == list(map(fnv1a_32, keys))
 
 
 @given(st.binary(max_size=100), st.integers(1, 10_000))

@@ -72,7 +72,7 @@ async function promote(mirror, topic) {
     topic ?? mirror.name, "Promote", () => send("POST", path(mirror.name, "promote"), topic ? { topic } : {}));
   if (done === undefined) return;
   const aborted = done.promoted.reduce((sum, one) => sum + one.aborted_transactions.length, 0);
-  toast(`${count(done.promoted.length)} promoted${aborted ? `, ${count(aborted)} open transactions aborted` : ""}`);
+  toast(`${count(done.promoted.length)} promoted${aborted ? `, ${count(aborted)} open transactions aborted` : ""}${done.unfinished ? `; not all of the source may be copied: ${done.unfinished}` : ""}`);
   if (topic) await refresh();
   else location.href = "/console/mirrors";
 }

@@ -68,27 +68,6 @@ if (byId("replica")) {
   });
 }
 
-// ── change data capture ──
-
-function copied(tables) {
-  return Object.entries(tables ?? {}).map(([name, table]) => `${name}: ${count(table.copied)} copied, ${count(table.changes)} changes`).join(" · ");
-}
-
-every(5000, async () => {
-  try {
-    const { connectors } = await get("/v1/cdc");
-    show(byId("cdc"), h("header", null, h("h2", null, "Change data capture from PostgreSQL")),
-      table("Slots", ["Slot", "State", "#Lag", "Confirmed", "#Events", "#Restarts", "Tables"], connectors.map((connector) => h("tr", null,
-        h("td", null, connector.slot, connector.database && h("div", { class: "fine" }, connector.database)),
-        h("td", null, h("span", { class: ["failed", "gap", "stopped"].includes(connector.state) ? "chip bad" : "chip" }, connector.state), connector.last_error && h("div", { class: "fine" }, connector.last_error)),
-        h("td", { class: "num" }, bytes(connector.lag_bytes)), h("td", { class: "mono" }, connector.confirmed_lsn ?? "–"),
-        h("td", { class: "num" }, count(connector.events)), h("td", { class: "num" }, count(connector.restarts)), h("td", null, copied(connector.tables)))),
-      "This broker runs no connector."));
-  } catch (problem) {
-    notice(problem.message);
-  }
-});
-
 // ── one partition ──
 
 function forecast(segment, log) {

@@ -21,7 +21,7 @@ from ..answers import (
     schema_of_id,
     takes_more,
 )
-from ..rights import require_one, sees
+from ..rights import require_one, seen
 from ..routing import (
     DELETED,
     FORMAT,
@@ -64,7 +64,7 @@ async def list_schemas(request: Request) -> list[SchemaJson]:
     # Without rights to check, the page is one of the registry.
     begin = offset if access_of(request) is None else 0
     wanted = offset + limit - begin
-    is_seen, found, count = sees(request, READ_SUBJECT), list[RegisteredSchema](), _SCHEMAS_MAX
+    found, count = list[RegisteredSchema](), _SCHEMAS_MAX
     while count == _SCHEMAS_MAX and len(found) < wanted:
         page = await registry_of(request).schemas(
             prefix=PREFIX.read(request, ":*:"),
@@ -75,7 +75,7 @@ async def list_schemas(request: Request) -> list[SchemaJson]:
             offset=begin,
             limit=_SCHEMAS_MAX,
         )
-        found += [schema for schema in page if is_seen(schema.subject)]
+        found += await seen(request, READ_SUBJECT, page, lambda schema: schema.subject)
         count, begin = len(page), begin + len(page)
     more = takes_more(request)
     return [schema_json(schema, more=more) for schema in found[wanted - limit : wanted]]
@@ -122,7 +122,7 @@ async def list_subjects_of_schema(request: Request) -> list[str]:
     subjects = await registry_of(request).subjects_of_id(
         SCHEMA_ID.number(request), subject=in_context_of(request), deleted=DELETED.read(request)
     )
-    return page_of(request, list(filter(sees(request, DESCRIBE_SUBJECT), subjects)))
+    return page_of(request, await seen(request, DESCRIBE_SUBJECT, subjects, str))
 
 
 @route(
@@ -133,9 +133,8 @@ async def list_versions_of_schema(request: Request) -> list[SubjectVersionJson]:
     versions = await registry_of(request).versions_of_id(
         SCHEMA_ID.number(request), subject=in_context_of(request), deleted=DELETED.read(request)
     )
-    is_seen = sees(request, DESCRIBE_SUBJECT)
-    seen = [version for version in versions if is_seen(version.subject)]
-    return [{"subject": found.subject, "version": found.version} for found in page_of(request, seen)]
+    shown = await seen(request, DESCRIBE_SUBJECT, versions, lambda version: version.subject)
+    return [{"subject": found.subject, "version": found.version} for found in page_of(request, shown)]
 
 
 @route("GET /schemas/guids/{guid}", "Get a schema by its GUID", FORMAT)

@@ -11,7 +11,7 @@ from ....security.acl import DESCRIBE_SUBJECT
 from ...parameters import Texts
 from ..answers import RegisteredJson, SchemaJson, registered_json, schema_json, takes_more
 from ..bodies import SCHEMA
-from ..rights import require_references, sees
+from ..rights import require_references, seen
 from ..routing import (
     DELETED,
     DELETED_ONLY,
@@ -49,7 +49,7 @@ async def list_subjects(request: Request) -> list[str]:
         deleted=DELETED.read(request),
         deleted_only=DELETED_ONLY.read(request),
     )
-    return page_of(request, list(filter(sees(request, DESCRIBE_SUBJECT), subjects)))
+    return page_of(request, await seen(request, DESCRIBE_SUBJECT, subjects, str))
 
 
 @route("POST /subjects/{subject}", "Look up a schema", NORMALIZE, FORMAT, DELETED, body=SCHEMA)

@@ -6,6 +6,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from stele.wire import messages as m
+
 from ....broker.broker import Broker
 from ....cluster.membership import Member
 from ....groups.services import GroupServices
@@ -13,6 +15,7 @@ from ....security.authorizer import Access
 from ....security.forwarding import ForwardedClient
 from ....security.policy import ListenerSecurity
 from ....transactions.interface import TransactionService
+from ....work_budget import in_turns
 from ...deferred_response import DeferredResponse
 from ...response_queue import Buffers
 
@@ -48,6 +51,17 @@ class BinaryListener:
     access: Access | None = None
     # None: this broker has the groups, or refuses requests for them.
     forwarding: GroupForwarding | None = None
+
+
+# With fewer elements, a response is encoded in one turn of the loop.
+_ENCODED_AT_ONCE = 256
+
+
+async def encoded(response: m.Response, elements: int) -> Buffers:
+    """Return the frame of a response with that many elements, in parts."""
+    if elements <= _ENCODED_AT_ONCE:
+        return response.encode_parts()
+    return await in_turns(response.encode_in_steps())
 
 
 # A response frame, or one that comes later. A handler and its deferred response raise ``SteleError``;

@@ -15,9 +15,10 @@ from ....broker.reading.fetch import Fetched, PartitionFetch, read_bound, visibl
 from ....errors import InvalidRequest, SteleError, TopicRecreated
 from ....security.acl import READ_TOPIC
 from ....security.authorizer import Access
+from ....work_budget import PARTITIONS_PER_TURN, pause, visited
 from ...errors import error_code_of
 from ...response_queue import Buffers
-from .context import BinaryListener
+from .context import BinaryListener, encoded
 
 _FETCH_ANSWERS: dict[type[m.FetchRequest], type[m.FetchResponse]] = {
     m.FetchRequest: m.FetchResponse,
@@ -34,10 +35,12 @@ async def fetch(listener: BinaryListener, request: m.FetchRequest) -> Buffers:
     epoch: object = None
     if access is not None:
         epoch = access.epoch
-        for partition in asked:
+        for index, partition in enumerate(asked, 1):
             if partition.topic != access.read_last and not access.may_read(partition.topic):
-                _refuse_forbidden(access, asked, refused)
+                await _refuse_forbidden(access, asked, refused)
                 break
+            if not index % PARTITIONS_PER_TURN:
+                await pause()
     isolation = _isolation_of(request)
     await broker.try_to_find_topics(
         partitions=(
@@ -49,19 +52,24 @@ async def fetch(listener: BinaryListener, request: m.FetchRequest) -> Buffers:
     topic_ids: dict[str, bytes] = {}
     if isinstance(request, m.TopicFetchRequest):
         topic_ids = {one.topic: one.topic_id for one in request.topic_ids if one.topic_id != NO_UUID}
-        _refuse_recreated(broker, asked, topic_ids, refused)
-    wanted = [index for index in range(len(asked)) if index not in refused]
-    reads = await broker.fetch(
-        [
+        await _refuse_recreated(broker, asked, topic_ids, refused)
+    wanted = [index for index in range(len(asked)) if index not in refused] if refused else range(len(asked))
+    fetches: list[PartitionFetch] = []
+    for index in wanted:
+        partition = asked[index]
+        fetches.append(
             PartitionFetch(
-                topic=asked[index].topic,
-                partition=asked[index].partition,
-                offset=asked[index].offset,
-                max_bytes=max(0, asked[index].max_bytes),
+                topic=partition.topic,
+                partition=partition.partition,
+                offset=partition.offset,
+                max_bytes=max(0, partition.max_bytes),
                 isolation=isolation,
             )
-            for index in wanted
-        ],
+        )
+        if not len(fetches) % PARTITIONS_PER_TURN:
+            await pause()
+    reads = await broker.fetch(
+        fetches,
         max_bytes=broker.unread.bytes_of_fetch(request.max_bytes),
         min_bytes=request.min_bytes,
         # An error is an answer, too.
@@ -69,33 +77,35 @@ async def fetch(listener: BinaryListener, request: m.FetchRequest) -> Buffers:
     )
     # Rules and topics may have changed while it waited.
     if access is not None and access.epoch is not epoch:
-        _refuse_forbidden(access, asked, refused)
+        await _refuse_forbidden(access, asked, refused)
     if topic_ids:
-        _refuse_recreated(broker, asked, topic_ids, refused)
+        await _refuse_recreated(broker, asked, topic_ids, refused)
     read_of = dict(zip(wanted, reads, strict=True))
-    fetched = [
-        refused[index] if index in refused else await _fetched(read_of[index]) for index in range(len(asked))
-    ]
-    return _FETCH_ANSWERS[type(request)](partitions=fetched).encode_parts()
+    fetched: list[m.FetchedPartition] = []
+    for index in range(len(asked)):
+        fetched.append(refused[index] if index in refused else await _fetched(read_of[index]))
+        if not len(fetched) % PARTITIONS_PER_TURN:
+            await pause()
+    return await encoded(_FETCH_ANSWERS[type(request)](partitions=fetched), len(fetched))
 
 
-def _refuse_forbidden(
+async def _refuse_forbidden(
     access: Access, asked: Sequence[m.FetchPartition], refused: dict[int, m.FetchedPartition]
 ) -> None:
     """Add the partitions of topics that may not be read to ``refused``."""
-    for index, wanted in enumerate(asked):
+    async for index, wanted in visited(enumerate(asked)):
         if not access.allows(READ_TOPIC, wanted.topic):
             refused[index] = _error_answer(wanted, READ_TOPIC.error(str(access.principal), wanted.topic))
 
 
-def _refuse_recreated(
+async def _refuse_recreated(
     broker: Broker,
     asked: Sequence[m.FetchPartition],
     topic_ids: Mapping[str, bytes],
     refused: dict[int, m.FetchedPartition],
 ) -> None:
     """Add the partitions of topics that are others than the client means to ``refused``."""
-    for index, wanted in enumerate(asked):
+    async for index, wanted in visited(enumerate(asked)):
         topic, topic_id = broker.topic_by_name(wanted.topic), topic_ids.get(wanted.topic)
         if index in refused or topic is None or topic_id is None or topic.topic_id.bytes == topic_id:
             continue

@@ -14,7 +14,7 @@ from ....security.acl import DESCRIBE_CONFIGS_TOPIC, DESCRIBE_TOPIC
 from ....work_budget import SMALL_VISIT, WorkBudget, visited
 from ...errors import error_code_of
 from ...response_queue import Buffers
-from .context import BinaryListener
+from .context import BinaryListener, encoded
 
 METADATA_TOPICS_MAX = 10_000
 
@@ -49,11 +49,12 @@ async def metadata(listener: BinaryListener, request: m.MetadataRequest) -> Buff
                 topics.append(await _topic_metadata(broker, topic, budget))
             except SteleError as error:
                 topics.append(m.TopicMetadata(topic=name[:1000], code=error_code_of(error)))
-    return m.MetadataResponse(
+    response = m.MetadataResponse(
         cluster_id=broker.cluster_id,
         brokers=[m.BrokerEndpoint(id=broker.broker_id, host=listener.host, port=listener.port)],
         topics=topics,
-    ).encode()
+    )
+    return await encoded(response, sum([1 + len(topic.partitions) for topic in topics]))
 
 
 async def _topic_metadata(broker: Broker, topic: Topic, budget: WorkBudget) -> m.TopicMetadata:

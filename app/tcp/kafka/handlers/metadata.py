@@ -38,7 +38,7 @@ from ....broker.broker import Broker
 from ....broker.topics import INTERNAL_TOPICS, Topic
 from ....broker.virtual import PartitionLeader
 from ....errors import InvalidRequest, SteleError, TopicError, UnknownTopic
-from ....work_budget import SMALL_VISIT, WorkBudget, in_turns, mapped, sorted_in_turns, visited
+from ....work_budget import SMALL_VISIT, WorkBudget, by_key, sorted_in_turns, visited
 from ..context import Context, describe_error, error_code_unless_closing, find_topic
 from ..guards import authorized
 from ..guards import topics as topic_guards
@@ -75,8 +75,7 @@ async def metadata(context: Context, request: MetadataRequest) -> MetadataRespon
         may_create = context.version < _FIRST_WITH_CHOICE or request.allow_auto_topic_creation
         # Once per topic, because a name is short and the description of a topic is not. If a topic has
         # a name, its id is ignored.
-        keys = await in_turns(mapped(_key, request.topics))
-        requested = dict(zip(keys, request.topics, strict=True))
+        requested, _ = await by_key(request.topics, _key)
         topics = []
         await broker.try_to_find_topics(
             (topic.name for topic in requested.values() if topic.name is not None),

@@ -30,6 +30,7 @@ from ....broker.quotas.entities import (
     entity_type,
     unknown_type,
 )
+from ....broker.quotas.limits import QuotaKey
 from ....errors import InvalidRequest, SteleError
 from ....errors.base import short
 from ....security.acl import ALTER_CONFIGS_CLUSTER, DESCRIBE_CONFIGS_CLUSTER
@@ -52,6 +53,7 @@ def describe_client_quotas(
     Its checks are in Kafka's order.
     """
     try:
+        _check_number("components of the filter", request.components, len(EntityType))
         wanted = _filter(request.components, is_strict=request.strict)
     except SteleError as error:
         return _refused(*describe_error(error))
@@ -122,6 +124,8 @@ async def _alter(context: Context, entry: AlteredEntry, validate_only: bool) -> 
             and context.principal.is_anonymous
         ):
             raise InvalidRequest(_ANONYMOUS)
+        _check_number("parts of an entity", entry.entity, len(EntityType))
+        _check_number("quotas of an entity", entry.ops, len(QuotaKey))
         entity = QuotaEntity.of((part.entity_type, part.entity_name) for part in entry.entity)
         changes = _changes(entry.ops)
         await context.broker.quotas.alter(entity, changes, validate_only=validate_only)
@@ -146,6 +150,12 @@ def _entity(entry: AlteredEntry) -> Steps[list[EntityDataResult]]:
         lambda part: EntityDataResult(entity_type=part.entity_type, entity_name=part.entity_name),
         entry.entity,
     )
+
+
+def _check_number(what: str, items: Sequence[object], limit: int) -> None:
+    """Raises InvalidRequest for more than there are kinds of, before each is looked at."""
+    if len(items) > limit:
+        raise InvalidRequest(f"the request has {len(items)} {what}; there are {limit}, give each once")
 
 
 def _changes(operations: Sequence[OpData]) -> dict[str, float | None]:

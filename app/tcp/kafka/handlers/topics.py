@@ -6,9 +6,8 @@ the order of the request.
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
 from functools import partial
+from itertools import chain, islice
 
 from stele.wire.error_codes import ErrorCode
 from stele.wire.kafka.offsets import (
@@ -46,10 +45,11 @@ from ....errors import (
     InvalidReplicaAssignment,
     InvalidRequest,
     SteleError,
+    TooManyPartitions,
     UnknownTopic,
 )
 from ....security.acl import ALTER_TOPIC, DELETE_TOPIC
-from ....work_budget import SMALL_VISIT, WorkBudget, visited
+from ....work_budget import SMALL_VISIT, by_key, visited
 from ..context import Context, describe_error, error_code_unless_closing, find_topic
 from ..guards import topics as topic_guards
 from ..guards.rights import PARTITIONS, Parts, on_each
@@ -66,16 +66,13 @@ _VISITS_PER_TOPIC = 10
 
 
 async def create_topics(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    times = Counter(topic.name for topic in request.topics)
-    results: dict[str, CreatableTopicResult] = {}
-    budget = WorkBudget()
-    for topic in request.topics:
-        await budget.visit(_VISITS_PER_TOPIC)
-        if topic.name not in results:
-            results[topic.name] = await _create(
-                context, topic, validate_only=request.validate_only, is_repeated=times[topic.name] > 1
-            )
-    return CreateTopicsResponse(topics=list(results.values()))
+    topics, repeated = await by_key(request.topics, lambda topic: topic.name)
+    return CreateTopicsResponse(
+        topics=[
+            await _create(context, topic, validate_only=request.validate_only, is_repeated=name in repeated)
+            async for name, topic in visited(topics.items(), _VISITS_PER_TOPIC)
+        ]
+    )
 
 
 async def _create(
@@ -85,6 +82,9 @@ async def _create(
         if is_repeated:
             raise InvalidRequest(_DUPLICATE_NAME)
         check_number(wanted.configs)
+        limit = context.broker.settings.partitions_max
+        if len(wanted.assignments) > limit:
+            raise TooManyPartitions(wanted.name, total=len(wanted.assignments), limit=limit)
         topic = await context.broker.create_topic(
             wanted.name,
             placement=_placement(wanted),
@@ -119,15 +119,15 @@ def _placement(wanted: CreatableTopic) -> Placement:
 
 
 async def delete_topics(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    topics = [*request.topics, *(DeleteTopicState(name=name) for name in request.topic_names)]
-    keys = [_topic_key(topic) async for topic in visited(topics, SMALL_VISIT)]
-    times, once = Counter(keys), dict(zip(keys, topics, strict=True))
-    responses: list[DeletableTopicResult] = []
-    budget = WorkBudget()
-    for key, topic in once.items():
-        responses.append(await _delete(context, topic, is_repeated=times[key] > 1))
-        await budget.visit()
-    return DeleteTopicsResponse(responses=responses)
+    # Until v5 they are names only.
+    by_name = (DeleteTopicState(name=name) for name in request.topic_names)
+    topics, repeated = await by_key(chain(request.topics, by_name), _topic_key)
+    return DeleteTopicsResponse(
+        responses=[
+            await _delete(context, topic, is_repeated=key in repeated)
+            async for key, topic in visited(topics.items())
+        ]
+    )
 
 
 def _topic_key(named: DeleteTopicState) -> str | bytes:
@@ -161,14 +161,11 @@ def _refuse_deletion(named: DeleteTopicState, *, is_repeated: bool) -> None:
 
 
 async def create_partitions(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    names = [topic.name async for topic in visited(request.topics, SMALL_VISIT)]
-    times, once = Counter(names), dict(zip(names, request.topics, strict=True))
+    topics, repeated = await by_key(request.topics, lambda topic: topic.name)
     results: list[CreatePartitionsTopicResult] = []
-    budget = WorkBudget()
-    for name, topic in once.items():
-        await budget.visit()
+    async for name, topic in visited(topics.items()):
         try:
-            if times[name] > 1:
+            if name in repeated:
                 raise InvalidRequest(_DUPLICATE_NAME)
             await _grow(context, topic, validate_only=request.validate_only)
             results.append(CreatePartitionsTopicResult(name=name, error_code=ErrorCode.NONE))
@@ -211,7 +208,7 @@ async def delete_records(context: Context, request: DeleteRecordsRequest) -> Del
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
-                name=topic.name, partitions=list(itertools.islice(following, len(topic.partitions)))
+                name=topic.name, partitions=list(islice(following, len(topic.partitions)))
             )
             async for topic in visited(request.topics, SMALL_VISIT)
         ]

@@ -34,7 +34,7 @@ from ....security.audit import Peer, log_change
 from ....storage.topic_partition import TopicPartition
 from ....transactions.messages import TransactionDescription
 from ....transactions.states import TransactionState
-from ....work_budget import SMALL_VISIT, WorkBudget, visited
+from ....work_budget import SMALL_VISIT, WorkBudget, by_key, visited
 from ...errors import error_code_of
 from ..context import Context
 from ..guards import transactions as transaction_guards
@@ -98,8 +98,9 @@ async def list_transactions(context: Context, request: ListTransactionsRequest) 
 
     Each filter of the request must match.
     """
-    unknown = [state for state in dict.fromkeys(request.state_filters) if state not in _KNOWN_STATES]
-    known = [state for state in request.state_filters if state in _STATES]
+    states_named, _ = await by_key(request.state_filters, str)
+    unknown = [state for state in states_named if state not in _KNOWN_STATES]
+    known = [state for state in states_named if state in _STATES]
     try:
         pattern = LinearRegex(request.transactional_id_pattern) if request.transactional_id_pattern else None
     except InvalidPattern:

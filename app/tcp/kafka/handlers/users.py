@@ -5,8 +5,6 @@ Descriptions contain no secrets.
 
 from __future__ import annotations
 
-from collections import Counter
-
 from stele.wire.error_codes import ErrorCode
 from stele.wire.kafka.users import (
     ALTER_USER_SCRAM_CREDENTIALS_API,
@@ -32,7 +30,7 @@ from ....security.scram import (
     mechanism_number,
     mechanism_of_number,
 )
-from ....work_budget import SMALL_VISIT, Steps, visited
+from ....work_budget import SMALL_VISIT, Steps, by_key, visited
 from ..context import Context, describe_error
 from ..guards.rights import Parts, on_cluster
 from ..served import Served, always
@@ -66,11 +64,12 @@ async def describe_user_scram_credentials(
         )
     credentials = context.listener.security.credentials
     users = {} if credentials is None else credentials.users()
-    names = Counter(user.name for user in request.users or ()) or Counter(list(users))
+    # Without names all are meant.
+    names, repeated = await by_key([user.name for user in request.users or ()] or list(users), str)
 
-    def result(name: str, times: int) -> DescribeUserScramCredentialsResult:
+    def result(name: str) -> DescribeUserScramCredentialsResult:
         code, message = ErrorCode.NONE, None
-        if times > 1:
+        if name in repeated:
             code, message = ErrorCode.DUPLICATE_RESOURCE, _TWICE
         elif name not in users:
             code, message = describe_error(UnknownCredential("user", name))
@@ -88,7 +87,7 @@ async def describe_user_scram_credentials(
     return DescribeUserScramCredentialsResponse(
         error_code=ErrorCode.NONE,
         error_message=None,
-        results=[result(name, times) async for name, times in visited(names.items())],
+        results=[result(name) async for name in visited(names)],
     )
 
 
@@ -102,14 +101,15 @@ async def alter_user_scram_credentials(
     credentials = context.listener.security.credentials
     errors: dict[str, tuple[ErrorCode, str | None]] = {}
     changes: dict[str, list[_Change]] = {}
-    seen = Counter((entry.name, entry.mechanism) for entry in (*request.deletions, *request.upsertions))
-    async for entry in visited((*request.deletions, *request.upsertions)):
+    entries = (*request.deletions, *request.upsertions)
+    _, repeated = await by_key(entries, lambda entry: (entry.name, entry.mechanism))
+    async for entry in visited(entries):
         name = entry.name
         try:
             mechanism = mechanism_of_number(entry.mechanism)
             if mechanism is None:
                 raise _Refused(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "the mechanism is unknown; use 1 or 2")
-            if seen[name, entry.mechanism] > 1:
+            if (name, entry.mechanism) in repeated:
                 raise _Refused(ErrorCode.DUPLICATE_RESOURCE, _TWICE)
             if credentials is None:
                 raise _Refused(ErrorCode.UNSUPPORTED_SASL_MECHANISM, _NO_STORE)
@@ -120,7 +120,7 @@ async def alter_user_scram_credentials(
             errors.setdefault(name, (refused.code, refused.message))
         except SteleError as error:
             errors.setdefault(name, describe_error(error))
-    names = dict.fromkeys(entry.name for entry in (*request.deletions, *request.upsertions))
+    names, _ = await by_key(entries, lambda entry: entry.name)
     async for name in visited(names):
         if name not in errors and credentials is not None:
             errors[name] = await _apply(context, credentials, name, changes[name])

@@ -12,7 +12,7 @@ the log has a record with the position up to which it is whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -29,7 +29,7 @@ from ..operations.raw_fetch import RawFetch
 from ..producing.chunks import CHUNK_BYTES, HEADER_ROOM_BYTES, ChunkSender, OpenChunk, row_room
 from ..wire.framing import FRAME_BYTES_MAX
 from ..wire.isolation_level import IsolationLevel
-from ..wire.partitioner import partition_for_key
+from ..wire.partitioner import fnv1a_32_all, partition_for_key
 from ..wire.record_batch import LOG_OVERHEAD_BYTES, BatchHeader, Row, check_batch, decode_records
 from .errors import CdcError
 from .log_transaction import POSITION_KEY, POSITIONS_CONFIGS, LogTransaction, committed_position
@@ -43,8 +43,14 @@ _ROW_OVERHEAD_BYTES = 64
 _HTTP_RECORD_BYTES_MAX = 1024 * 1024
 _FETCH_BYTES = 1024 * 1024
 _KEYS_REMEMBERED = 65_536
+# Of those that are hashed together.
+_KEYS_MIN, _KEY_BYTES_MAX = 8, 64
 # Of a transactional id that only fences.
 _FENCING_TIMEOUT_S = 60
+
+
+def _needs_key(topic: str) -> InvalidRecordError:
+    return InvalidRecordError(f"topic {topic} is compacted, so its records need a key")
 
 
 class ForeignTopicError(SteleClientError):
@@ -65,6 +71,12 @@ class _Topic:
     chunk_bytes: int
     partition_of: Callable[[bytes], int]
     needs_key: bool
+
+    def partitions_of(self, keys: Sequence[bytes]) -> list[int]:
+        if len(keys) < _KEYS_MIN or max(map(len, keys)) > _KEY_BYTES_MAX:
+            return list(map(self.partition_of, keys))
+        count = len(self.partitions)
+        return [hashed % count for hashed in fnv1a_32_all(keys)]
 
 
 class LogWriter:
@@ -194,9 +206,7 @@ class LogWriter:
             InvalidRecordError: the topic is compacted, and a record without a key is not for all partitions.
             SteleClientError: records could not be stored.
         """
-        state = self._topics.get(topic)
-        if state is None:
-            state = self._topics[topic] = self._open(topic, self._wanted_partitions, None)
+        state = self._topic(topic)
         key, value = event.key, event.value
         size = _ROW_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
         for header, content in headers:
@@ -208,8 +218,53 @@ class LogWriter:
                 self._add(topic, state, number, row, size, position)
             return
         if key is None and state.needs_key:
-            raise InvalidRecordError(f"topic {topic} is compacted, so its records need a key")
+            raise _needs_key(topic)
         self._add(topic, state, state.partition_of(chosen_by), row, size, position)
+
+    def add_rows(
+        self, topic: str, rows: Sequence[Row], *, first: Position, instead_of_key: bytes, header_bytes: int
+    ) -> None:
+        """Buffer records of one transaction, in the order of their positions; the last header of each is its own.
+
+        Otherwise it does what ``add`` does for each. ``first`` is the position of the first record. Either all have keys
+        or none. ``header_bytes`` are what the headers of a record have at most.
+
+        Raises:
+            As ``add``.
+        """
+        state = self._topic(topic)
+        keys = [instead_of_key if row[1] is None else row[1] for row in rows]
+        if state.needs_key and rows[0][1] is None:
+            raise _needs_key(topic)
+        partitions, chunk_bytes = state.partitions, state.chunk_bytes
+        overhead = _ROW_OVERHEAD_BYTES + header_bytes
+        added = added_bytes = 0
+        for number, key, row in zip(state.partitions_of(keys), keys, rows, strict=True):
+            partition = partitions[number]
+            size = overhead + len(key) + len(row[2] or b"")
+            stored = partition.stored
+            if (
+                partition.size + size <= chunk_bytes
+                and (stored is None or stored < first)
+                and partition.is_known
+            ):
+                partition.rows.append(row)
+                partition.size += size
+                added += 1
+                added_bytes += size
+            else:
+                position = Position.parse((row[3][-1][1] or b"").decode())
+                self._add(topic, state, number, row, size, position)
+        self.written += added
+        self.buffered_bytes += added_bytes
+        if added:
+            self._is_whole = False
+
+    def _topic(self, name: str) -> _Topic:
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topics[name] = self._open(name, self._wanted_partitions, None)
+        return topic
 
     def _add(
         self, name: str, topic: _Topic, number: int, row: Row, size: int, position: Position | None
@@ -287,9 +342,7 @@ class LogWriter:
             SteleClientError
         """
         self.flush()
-        state = self._topics.get(topic)
-        if state is None:
-            state = self._topics[topic] = self._open(topic, self._wanted_partitions, None)
+        state = self._topic(topic)
         for number in range(len(state.partitions)):
             end = self._client.list_offset(topic, number, isolation="read_uncommitted") or 0
             offset = self._client.list_offset(topic, number, "earliest") or 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..config import Endpoint
-from . import requests
+from ..wire import cdc_requests
 from .decoding.notation import lsn_of, split_name
 from .records.debezium_types import Decimals
 
@@ -171,7 +171,7 @@ class CdcOptions:
 
     @property
     def requests_topic(self) -> str:
-        return requests.topic_of(self.prefix, self.slot)
+        return cdc_requests.topic_of(self.prefix, self.slot)
 
     @property
     def has_slot(self) -> bool:

@@ -5,71 +5,35 @@ The tables that a connector follows are those of its options, with all requests 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 
 from ..client import Client
 from ..errors import AuthorizationError, OffsetOutOfRangeError, UnknownTopicError
-from .decoding.notation import split_name
-from .errors import CdcError
+from ..wire import cdc_requests
+from ..wire.cdc_requests import Action, Request, full_name
 
-CONFIGS = {"retention.ms": "-1"}
 _PAGE = 1000
-# Whole strings and quoted names; one quote alone is of none.
-_TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--|/\*|[()';"$]""")
-_REFUSED = frozenset(("--", "/*", "'", '"', ";", "$"))
-Action = Literal["add", "drop", "copy"]
 
 
-class Request(msgspec.Struct, frozen=True):
-    """``where`` chooses rows of a copy; ``id`` is the place and time of the request."""
-
-    action: Action
-    table: str
-    where: str = ""
-    id: str = ""
-
-
-def check_condition(where: str) -> None:
-    """Raise CdcError unless a condition in SQL stays within the parentheses in which it is put.
-
-    Otherwise it could end the query, and COPY TO PROGRAM runs programs at the server.
-    """
-    # In some strings, a backslash hides a quote.
-    if "\\" in where or "\0" in where:
-        raise CdcError("a condition may not have a backslash")
-    depth = 0
-    for token in _TOKEN.findall(where):
-        if token in _REFUSED:
-            raise CdcError(f"a condition may not have {token}")
-        depth += {"(": 1, ")": -1}.get(token, 0)
-        if depth < 0:
-            break
-    if depth:
-        raise CdcError("the parentheses of the condition do not match")
-
-
-def topic_of(prefix: str, slot: str) -> str:
-    return f"__cdc_requests.{prefix}.{slot}"
-
-
-def full_name(table: str) -> str:
-    """Return a table as ``schema.table``."""
-    return ".".join(split_name(table))
-
-
-def request(client: Client, topic: str, action: Action, tables: Sequence[str], *, where: str = "") -> None:
-    """Ask the connector of a topic to follow, leave or copy tables. Raises SteleClientError.
+def request(
+    client: Client, topic: str, action: Action, tables: Sequence[str], *, where: str = ""
+) -> list[str]:
+    """Ask the connector of a topic to follow, leave or copy tables; return their full names.
 
     ``where`` is a condition in SQL, for some of the rows. It is evaluated with the rights of the connector, so requests go
     through a topic of its own, and not through PostgreSQL.
+
+    Raises:
+        ValueError: the request is not valid.
+        SteleClientError
     """
-    client.ensure_topic(topic, partitions=1, configs=CONFIGS)
-    for table in tables:
-        client.produce(topic, msgspec.json.encode(Request(action, full_name(table), where)))
+    records = cdc_requests.encode(action, tables, where=where)
+    client.ensure_topic(topic, partitions=1, configs=cdc_requests.CONFIGS)
+    for record in records.values():
+        client.produce(topic, record)
+    return list(records)
 
 
 class Requests:

@@ -13,13 +13,14 @@ from typing import Any, NoReturn
 
 from ..client import Client
 from ..errors import InvalidRequestError, SteleClientError
+from ..wire.cdc_requests import Request, full_name
 from . import state as state_of
 from .context import RunContext
 from .copying.copies import Copies
 from .decoding.notation import lsn_text, quoted_name, split_name
 from .errors import CdcError, Interrupted, Stopped, TablesRequestedError
 from .gaps import Gaps
-from .log_writer import LogWriter
+from .log_writer import FLUSH_BYTES, LogWriter
 from .options import CdcOptions
 from .postgres.catalog import Postgres, SlotInfo
 from .postgres.connection import translated
@@ -28,7 +29,7 @@ from .postgres.replication import Stream
 from .postgres.slot_guard import SlotGuard
 from .records.notifications import notified
 from .registered import TableForms
-from .requests import Request, Requests, applied, full_name
+from .requests import Requests, applied
 from .schema_log import SchemaLog
 from .status import Status
 from .transactions import TURN, Transactions
@@ -316,14 +317,16 @@ class Run:
 
     def _follow(self) -> None:
         while True:
-            stream = self._feedback.stream
-            for _ in range(TURN):
-                message = stream.read() if stream is not None else None
+            stream, run, writer = self._feedback.stream, self._transactions.run, self._writer
+            count = 0
+            while count < TURN:
+                message = stream.read(run) if stream is not None else None
                 if message is None:
                     break
+                count += 1 + len(run.lsns)
                 self._transactions.take(*message)
-                if self._context.must_flush or (
-                    self._writer.holds_ended and self._feedback.may_confirm_too_much(message[0])
+                if writer.buffered_bytes >= FLUSH_BYTES or (
+                    writer.holds_ended and self._feedback.may_confirm_too_much(message[0])
                 ):
                     self._context.flush()
             else:
@@ -373,7 +376,7 @@ class Run:
             if slot is None or slot.is_lost:
                 raise Interrupted(f"slot {self._options.slot} was dropped, or is lost")
             self._report_standbys(slot)
-            self._status.measured(slot.lag_bytes, slot.wal_status)
+            self._status.measured(slot.lag_bytes, slot.wal_status, slot.retained_bytes)
             if self._guard.check(slot.lag_bytes, is_copying=self._copies.beside.is_copying):
                 stream.close()
                 raise self._guard.drop(self._postgres, slot.lag_bytes)

@@ -50,7 +50,7 @@ class Copying(msgspec.Struct, frozen=True):
     """A copy of a table that is not whole: the rows with keys up to ``after`` are in the topic.
 
     ``lsn`` is that of the table's state if it is the first copy of the table; somebody asked for others, of the rows
-    that ``where`` chooses. Of those it is kept that they are done.
+    that ``where`` chooses. Of those it is kept that they are done. ``copied`` counts rows, for the status.
     """
 
     table: str
@@ -58,6 +58,7 @@ class Copying(msgspec.Struct, frozen=True):
     after: tuple[str, ...] = ()
     where: str = ""
     is_done: bool = False
+    copied: int = 0
 
 
 class Mode(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ One thread writes it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -14,20 +15,21 @@ from .errors import GapError
 
 @dataclass(slots=True)
 class TableStatus:
-    """Counts of a table; ``expected`` is the planner's estimate of the rows to copy."""
+    """Counts of a table: of its last copy, with the planner's estimate of the rows, and of its changes."""
 
     copied: int = 0
     expected: int = 0
     changes: int = 0
+    is_copying: bool = False
 
 
 @dataclass(slots=True)
 class Status:
     """Status of a connector.
 
-    ``lag_bytes``: WAL from the confirmed position to the newest; None before the first
-    measurement. ``commit_ms``: commit time of the last transaction handled. ``gap``: the LSNs between which changes may
-    be missing, if the state is ``gap``.
+    ``lag_bytes``: WAL from the confirmed position to the newest; ``retained_bytes``: WAL that is kept for the slot, from
+    before the oldest transaction that is open. Both are None before the first measurement. ``commit_ms``: commit time
+    of the last transaction handled. ``gap``: the LSNs between which changes may be missing, if the state is ``gap``.
     """
 
     slot: str
@@ -35,6 +37,7 @@ class Status:
     state: str = "connecting"
     confirmed_lsn: int = 0
     lag_bytes: int | None = None
+    retained_bytes: int | None = None
     wal_status: str | None = None
     exceeds_max_lag: bool = False
     events: int = 0
@@ -71,9 +74,16 @@ class Status:
             self.state = "gap"
             self.gap = {"from": lsn_text(error.from_lsn), "to": lsn_text(error.to_lsn)}
 
-    def measured(self, lag_bytes: int, wal_status: str | None) -> None:
+    def measured(self, lag_bytes: int, wal_status: str | None, retained_bytes: int | None) -> None:
         self.lag_bytes = lag_bytes
         self.wal_status = wal_status
+        self.retained_bytes = retained_bytes
+
+    def follows(self, names: Collection[str]) -> None:
+        """Forget all tables but those that are followed."""
+        self.tables = {name: self.table(name) for name in names}
+        for table in self.tables.values():
+            table.is_copying = False
 
     def document(self) -> dict[str, Any]:
         """Return the status in the form of its JSON document."""

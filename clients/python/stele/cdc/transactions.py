@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +14,10 @@ from .copying.beside import MARK
 from .copying.copies import Copies
 from .decoding.notation import lsn_text, split_name
 from .decoding.pgoutput import (
+    UNCHANGED,
     Begin,
     Commit,
     Delete,
-    Insert,
     LogicalMessage,
     Message,
     Relation,
@@ -28,6 +28,7 @@ from .decoding.pgoutput import (
     Update,
     decode,
 )
+from .decoding.runs import Run, change_of, relation_of, rows_of
 from .errors import CdcError, Stopped, StreamedMessageError
 from .postgres.feedback import Feedback
 from .records.events import EVENT_ID, Event, Position, Table
@@ -60,6 +61,8 @@ class Transactions:
         self._transaction: Begin | None = None
         self._last_change_lsn = -1
         self._number = 0
+        # Changes that wait for the one that does not belong to them.
+        self.run = Run()
 
     @property
     def is_between(self) -> bool:
@@ -77,16 +80,18 @@ class Transactions:
             Stopped, CdcError, Interrupted, SteleClientError
             OSError: the spool's disk is full.
         """
+        if self.run.head is not None:
+            self._end_run()
         if self._spool is not None:
             if payload[:1] == b"E":
                 self._spool = None
             else:
                 self._spool.append(lsn, payload)
             return
+        if self.run.begin(lsn, payload):
+            return
         message = decode(payload)
         match message:
-            case Insert() | Update() | Delete():
-                self._change(lsn, message.relation_id, message)
             case Begin():
                 self._begin(message)
             case Commit():
@@ -134,25 +139,35 @@ class Transactions:
         spool = self._spools.pop(commit.xid, None)
         if spool is not None:
             try:
-                for count, (lsn, payload) in enumerate(spool.messages(), 1):
-                    message = decode(payload, in_stream=True)
-                    if isinstance(message, LogicalMessage):
-                        self._check_certain(message, spool)
-                    if not spool.is_aborted(getattr(message, "xid", None)):
-                        self._apply(lsn, message)
+                for lsn, payload in spool.messages():
+                    if self.run.goes_on(lsn, payload):
+                        continue
+                    self._end_run()
+                    self._replay_message(lsn, payload, spool)
                     if self._context.must_flush:
                         self._context.flush()
                         if self._context.stopping.is_set():
                             raise Stopped
-                    if not count % TURN:
-                        self._feedback.keep_alive()
+                    self._feedback.keep_alive()
+                self._end_run()
             finally:
                 spool.close()
         self._commit(commit.end_lsn)
 
+    def _replay_message(self, lsn: int, payload: bytes, spool: Spool) -> None:
+        if self.run.begin(lsn, payload, in_stream=True):
+            if spool.is_aborted(self.run.xid):
+                self.run.end()
+            return
+        message = decode(payload, in_stream=True)
+        if isinstance(message, LogicalMessage):
+            self._check_certain(message, spool)
+        if not spool.is_aborted(getattr(message, "xid", None)):
+            self._apply(lsn, message)
+
     def _apply(self, lsn: int, message: Message) -> None:
         match message:
-            case Insert() | Update() | Delete():
+            case Update() | Delete():
                 self._change(lsn, message.relation_id, message)
             case Relation():
                 self._learn(lsn, message)
@@ -265,7 +280,52 @@ class Transactions:
         )
         return table.events(change, source)
 
-    def _change(self, lsn: int, relation_id: int, change: Any) -> None:
+    def _end_run(self) -> None:
+        """Write the changes of the run."""
+        if self.run.head is None:
+            return
+        head, lsns, payloads = self.run.end()
+        known = self._changed(relation_of(head))
+        if known is None:
+            return
+        table, transaction = known
+        rows, is_whole = rows_of(head, payloads)
+        is_update = head[:1] == b"U"
+        if is_update and not is_whole and any(UNCHANGED in row for row in rows):
+            for lsn, payload in zip(lsns, payloads, strict=True):
+                self._change(lsn, relation_of(head), change_of(head, payload))
+            return
+        first, event_ids = self._event_ids(transaction.commit_lsn, lsns)
+        records = table.new_rows(
+            "u" if is_update else "c", rows, lsns, event_ids, transaction, is_whole=is_whole
+        )
+        if self._copies.beside.is_changed(table.name, transaction.xid):
+            self._copies.beside.changed([key for _, key, _, _ in records])
+        self._context.writer.add_rows(
+            table.topic,
+            records,
+            first=first,
+            instead_of_key=table.fallback,
+            header_bytes=table.header_bytes,
+        )
+        self._status.table(table.name).changes += len(records)
+
+    def _event_ids(self, commit_lsn: int, lsns: Sequence[int]) -> tuple[Position, list[bytes]]:
+        """Return the position of the first of changes with one event each, and the ids of all."""
+        begin = b"%X-" % commit_lsn
+        last, number = self._last_change_lsn, self._number
+        first = Position(commit_lsn, lsns[0], number if lsns[0] == last else 0)
+        event_ids: list[bytes] = []
+        for lsn in lsns:
+            if lsn != last:
+                last, number = lsn, 0
+            event_ids.append(b"%s%X-%d" % (begin, lsn, number))
+            number += 1
+        self._last_change_lsn, self._number = last, number
+        return first, event_ids
+
+    def _changed(self, relation_id: int) -> tuple[Table, Begin] | None:
+        """Return the table and transaction of changes; None if they are not to be stored."""
         transaction = self._transaction
         if relation_id not in self._tables or transaction is None:
             raise CdcError(
@@ -273,7 +333,14 @@ class Transactions:
             )
         table = self._tables[relation_id]
         if table is None or not self._copies.is_streamed(table.name, transaction.commit_lsn):
+            return None
+        return table, transaction
+
+    def _change(self, lsn: int, relation_id: int, change: Any) -> None:
+        known = self._changed(relation_id)
+        if known is None:
             return
+        table, transaction = known
         if lsn != self._last_change_lsn:
             self._last_change_lsn, self._number = lsn, 0
         events = self._events(table, change, lsn, transaction)

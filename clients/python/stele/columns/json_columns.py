@@ -17,7 +17,7 @@ lacks is null, and one of another type cannot be decoded.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -57,26 +57,53 @@ def _parsed(payload: bytes) -> Any:
         raise InvalidValue("", f"it is not JSON: {error}") from None
 
 
-def _plan(node: Node, wanted: Wanted, above: tuple[Node, ...]) -> tuple[DataType, Convert]:
-    """Return the Arrow type of a schema, and what makes values of it."""
+class Shape(NamedTuple):
+    """What the values of a schema are as a column: ``node`` has the keywords of the schema that says it."""
+
+    kind: Literal["object", "map", "array", "leaf", "text"]
+    node: Node
+
+
+def shape_of(node: Node, above: tuple[Node, ...]) -> Shape:
+    """Return the shape of the values of a schema, which stands within those ``above``."""
     node = _alone(node)
     words = node.keywords
     types = _types(node)
     if node in above or types is None:
-        return STRING, _as_text
-    above = (*above, node)
+        return Shape("text", node)
     if types == _OBJECT and not words.keys() & {"anyOf", "oneOf", "allOf", "patternProperties"}:
-        if properties := words.get("properties"):
-            return _struct(properties, wanted, above)
+        if words.get("properties"):
+            return Shape("object", node)
         rest: Node | None = words.get("additionalProperties")
         if rest is not None and not rest.is_false:
-            data_type, convert = _plan(rest, item_of(wanted), above)
-            return map_of(STRING, data_type), _map(convert)
+            return Shape("map", node)
     if types == _ARRAY and "items" in words and "prefixItems" not in words:
-        data_type, convert = _plan(words["items"], item_of(wanted), above)
-        return list_of(data_type), _array(convert)
-    leaf = _LEAVES.get(types)
-    return (STRING, _as_text) if leaf is None else leaf
+        return Shape("array", node)
+    return Shape("leaf" if types in _LEAVES else "text", node)
+
+
+def leaf_of(node: Node) -> DataType:
+    """Return the Arrow type of a schema with the shape of a leaf."""
+    return _LEAVES[_types(node) or frozenset()][0]
+
+
+def _plan(node: Node, wanted: Wanted, above: tuple[Node, ...]) -> tuple[DataType, Convert]:
+    """Return the Arrow type of a schema, and what makes values of it."""
+    kind, node = shape_of(node, above)
+    words, above = node.keywords, (*above, node)
+    match kind:
+        case "object":
+            return _struct(words["properties"], wanted, above)
+        case "map":
+            data_type, convert = _plan(words["additionalProperties"], item_of(wanted), above)
+            return map_of(STRING, data_type), _map(convert)
+        case "array":
+            data_type, convert = _plan(words["items"], item_of(wanted), above)
+            return list_of(data_type), _array(convert)
+        case "leaf":
+            return _LEAVES[_types(node) or frozenset()]
+        case "text":
+            return STRING, _as_text
 
 
 def _alone(node: Node) -> Node:

@@ -19,6 +19,7 @@ import click
 from click.core import ParameterSource
 
 from ..operations import cdc_admin
+from ..wire.cdc_requests import Action, topic_of
 from .common import connected, execute, refuse_password, report_options
 from .terminal.results import print_result, table
 
@@ -335,7 +336,7 @@ def copy(names: tuple[str, ...], where: str, prefix: str, slot: str, form: str, 
 
 
 def _request(
-    action: Literal["add", "drop", "copy"],
+    action: Action,
     names: tuple[str, ...],
     prefix: str,
     slot: str,
@@ -344,10 +345,12 @@ def _request(
     *,
     where: str = "",
 ) -> None:
-    from ..cdc import requests
+    from ..cdc.requests import request
 
-    tables = [requests.full_name(name) for name in names]
     with connected(url) as client:
-        requests.request(client, requests.topic_of(prefix, slot), action, tables, where=where)
+        try:
+            tables = request(client, topic_of(prefix, slot), action, names, where=where)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
     shown = {"action": action, "tables": tables, "prefix": prefix, "slot": slot}
     print_result(form, shown, [f"requested: {action} {', '.join(tables)}; see: stele cdc tables"])

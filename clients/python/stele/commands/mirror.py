@@ -151,7 +151,8 @@ def status(name: str, form: str, is_json: bool, url: str | None) -> None:
 
 
 def _status_lines(shown: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{shown['name']} is {shown['state']}, lag {_number(shown.get('lag'))} records"
+    seconds = f", {shown['lag_seconds']:.0f} seconds" if "lag_seconds" in shown else ""
+    yield f"{shown['name']} is {shown['state']}, lag {_number(shown.get('lag'))} records{seconds}"
     if shown.get("last_error"):
         yield f"last error: {shown['last_error']}"
     rows = [
@@ -219,7 +220,9 @@ def promote(name: str, topic: str | None, yes: bool, form: str, is_json: bool, u
         )
     confirm(f"Promote {topic or 'all copies'} of mirror {name}?", yes=yes)
     promoted = execute(operations.PromoteMirror(name=name, topic=topic), url)
-    print_result(_form(form, is_json), {"promoted": promoted}, _promoted_lines(promoted))
+    if promoted["unfinished"]:
+        click.echo(f"not all of the source may be copied: {promoted['unfinished']}", err=True)
+    print_result(_form(form, is_json), promoted, _promoted_lines(promoted["promoted"]))
 
 
 def _promoted_lines(promoted: list[dict[str, Any]]) -> Iterator[str]:

@@ -8,8 +8,9 @@ from typing import Any
 import click
 import msgspec
 
-from ..operations.sql import JSON, RunSql
+from ..operations.sql import JSON, NDJSON, RunSql
 from .common import execute, url_option
+from .terminal.progress import StatementProgress
 from .terminal.results import plural, table
 
 _CSV = "text/csv"
@@ -30,8 +31,8 @@ _CSV = "text/csv"
 def sql(statement: str, limit: int | None, form: str, url: str | None) -> None:
     """Run the SELECT in STATEMENT on the broker; - reads it from standard input.
 
-    A topic is a table with the columns _partition, _offset, _timestamp, _key, _headers and value. Names with dots or
-    dashes stand in double quotes. DuckDB runs the statement, with all its functions for JSON, times and text.
+    A topic is a table with the columns _partition, _offset, _timestamp, _key and _headers, and with those of its values
+    if they have a schema, otherwise value. Names with dots or dashes stand in double quotes. DuckDB runs the statement, with all its functions for JSON, times and text.
 
     \b
     stele sql 'select _key, count(*) from orders group by all'
@@ -39,22 +40,26 @@ def sql(statement: str, limit: int | None, form: str, url: str | None) -> None:
     """
     if statement == "-":
         statement = sys.stdin.read()
-    answer = execute(RunSql(sql=statement, limit=limit, media_type=_CSV if form == "csv" else JSON), url)
     if form in ("csv", "json"):
+        answer = execute(RunSql(sql=statement, limit=limit, media_type=_CSV if form == "csv" else JSON), url)
         sys.stdout.buffer.write(answer if form == "csv" else answer + b"\n")
         sys.stdout.buffer.flush()
         return
-    document = msgspec.json.decode(answer)
-    names = [column["name"] for column in document["columns"]]
+    with StatementProgress() as progress:
+        operation = RunSql(sql=statement, limit=limit, media_type=NDJSON, watch=progress.watch)
+        lines = msgspec.json.Decoder().decode_lines(execute(operation, url))
+    names = [column["name"] for line in lines for column in line.get("columns", ())]
+    rows = [row for line in lines for row in line.get("rows", ())]
     if form == "ndjson":
-        for row in document["rows"]:
+        for row in rows:
             click.echo(msgspec.json.encode(dict(zip(names, row, strict=True))))
         return
     if names:
-        for line in table(names, [[_text(value) for value in row] for row in document["rows"]]):
+        for line in table(names, [[_text(value) for value in row] for row in rows]):
             click.echo(line)
-    more = ", and there are more" if document["is_truncated"] else ""
-    click.echo(f"{plural(document['row_count'], 'row')}{more}", err=True)
+    end = lines[-1]["end"]
+    more = ", and there are more" if end["is_truncated"] else ""
+    click.echo(f"{plural(end['row_count'], 'row')}{more}", err=True)
 
 
 def _text(value: Any) -> str:

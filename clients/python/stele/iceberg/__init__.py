@@ -4,7 +4,6 @@ Reading order, from the parts to the whole:
 
 - ``errors``, ``options``  what a person must change; where broker, catalog and warehouse are
 - ``columns``              the columns of records, and rows of batches in them
-- ``shapes``, ``values``   types of columns and how they grow; values with a schema as columns
 - ``files``                Parquet files by day, synced before a catalog names them
 - ``tables``               tables of a catalog: their positions, and commits that depend on them
 - ``reading``              the records of a topic that are visible, batch by batch

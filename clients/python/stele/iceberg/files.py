@@ -25,8 +25,8 @@ from pyiceberg.schema import sanitize_column_names
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
+from ..columns.shapes import fitted
 from ..wire.arrow_types import Array, DataType, RecordBatch, np, pa
-from .shapes import fitted
 
 # Arrow bytes of a row group: readers hold one of each file.
 _ROW_GROUP_BYTES = 32 * 1024 * 1024

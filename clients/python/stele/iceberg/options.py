@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
+from ..wire.bucket_url import bucket_properties
 from .errors import IcebergError
 
 CATALOG_NAME = "stele"
@@ -48,20 +48,7 @@ class WriterOptions:
             "py-io-impl": "stele.iceberg.files.SyncedFileIO",
             "pool_pre_ping": "true",
         }
-        return properties if url.scheme == "file" else properties | _bucket(self.warehouse)
-
-
-def _bucket(warehouse: str) -> dict[str, str]:
-    given = dict(parse_qsl(warehouse.partition("?")[2]))
-    found: Mapping[str, str | None] = {
-        "s3.endpoint": given.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL"),
-        "s3.region": given.get("region")
-        or os.environ.get("AWS_REGION")
-        or os.environ.get("AWS_DEFAULT_REGION")
-        # Without one, pyiceberg asks Amazon for that of the bucket.
-        or ("us-east-1" if "endpoint" in given else None),
-    }
-    return {name: value for name, value in found.items() if value}
+        return properties | bucket_properties(self.warehouse, os.environ)
 
 
 def _database_url(catalog: str) -> str:

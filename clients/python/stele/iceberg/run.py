@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..client import Client
+from ..columns.values import ValueDecoder
 from ..config import broker_urls, http_url_of
 from ..errors import SteleClientError, UnknownTopicError, UnsupportedOperationError
 from ..operations.iceberg_admin import ListIceberg
@@ -30,7 +31,6 @@ from .reading import TopicReader
 from .status import document
 from .tables import Tables, open_catalog
 from .topic import TopicSpec, TopicWriter
-from .values import ValueDecoder
 
 logger: logging.Logger = logging.getLogger("stele.iceberg")
 

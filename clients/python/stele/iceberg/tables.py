@@ -38,10 +38,10 @@ from pyiceberg.types import (
 )
 from sqlalchemy.exc import DBAPIError
 
+from ..columns.shapes import RECORD, Misfit, plain
 from ..wire.arrow_types import DataType, pa
 from .errors import CommitConflict, IcebergError
 from .options import CATALOG_NAME, WriterOptions
-from .shapes import RECORD, Misfit, plain
 
 logger: logging.Logger = logging.getLogger("stele.iceberg")
 

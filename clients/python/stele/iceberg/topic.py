@@ -11,13 +11,14 @@ from typing import Any, Literal
 
 from pyiceberg.table import Table
 
+from ..columns.shapes import RECORD, Misfit, check, merged
+from ..columns.values import ValueDecoder, ValueRows, slices, value_rows
 from ..wire.arrow import Decoder
 from ..wire.arrow_types import Array, DataType, RecordBatch, pa
 from .columns import RAW, Mode, error_rows, record_columns, split_outside
 from .errors import CommitConflict, IcebergError
 from .files import DayFiles
 from .reading import Fetched, OffsetRange, TopicReader
-from .shapes import RECORD, Misfit, check, merged
 from .tables import (
     ERRORS,
     KEY_VALUE,
@@ -30,7 +31,6 @@ from .tables import (
     positions_of,
 )
 from .upkeep import RETENTION_MS, Upkeep, UpkeepOptions
-from .values import ValueDecoder, ValueRows, slices, value_rows
 
 logger: logging.Logger = logging.getLogger("stele.iceberg")
 

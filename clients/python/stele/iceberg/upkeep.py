@@ -2,7 +2,7 @@
 
 Each step either commits as a whole or changes nothing that a reader sees. A commit that meets another one loses, and
 the step is done again when it is next due. A process that is killed leaves files that no snapshot names; the last step
-removes them once they are old.
+removes them once they are old, and those of expired snapshots once two looks have found them so.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import pyarrow.fs
 import pyarrow.parquet
@@ -30,6 +30,7 @@ from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
+    RemoveSchemasUpdate,
     RemoveSnapshotsUpdate,
     TableRequirement,
 )
@@ -68,6 +69,7 @@ class UpkeepOptions:
     # Younger files may belong to a commit in progress, of this process or of one that it has replaced.
     unnamed_age_ms: int = 3600 * 1000
     interval_ms: int = 10 * 60 * 1000
+    # Files of a snapshot stay for this long after it has expired.
     removal_interval_ms: int = 3600 * 1000
     # Of each step. The process adds no records to tables meanwhile.
     step_s: float = 30.0
@@ -96,6 +98,7 @@ class Upkeep:
         self._options = options or UpkeepOptions()
         self._now_ms = now_ms
         self._due_ms = self._removal_due_ms = 0
+        self._unnamed: frozenset[str] = frozenset()
 
     @property
     def is_due(self) -> bool:
@@ -112,7 +115,10 @@ class Upkeep:
         removed = 0
         if now_ms >= self._removal_due_ms:
             self._removal_due_ms = now_ms + options.removal_interval_ms
-            removed = remove_unnamed_files(table, options, now_ms)
+            unnamed = unnamed_files(table, options, now_ms)
+            # Named at the look before, perhaps: who reads a snapshot that has just expired needs them.
+            removed = _remove(table, sorted(unnamed & self._unnamed), options)
+            self._unnamed = unnamed
         rewritten, written = compact(table, options)
         return UpkeepReport(
             rewritten_files=rewritten,
@@ -298,7 +304,7 @@ def _kept_properties(metadata: TableMetadata) -> dict[str, str]:
 
 
 def expire_snapshots(table: Table, options: UpkeepOptions, now_ms: int) -> int:
-    """Remove snapshots from the metadata that were replaced long ago; return how many."""
+    """Remove snapshots from the metadata that were replaced long ago, and their schemas; return how many."""
     expired = expired_snapshots(table.metadata, options, now_ms)
     if not expired:
         return 0
@@ -310,13 +316,25 @@ def expire_snapshots(table: Table, options: UpkeepOptions, now_ms: int) -> int:
         table.catalog.commit_table(
             table,
             (same_head, _same_table(table)),
-            (RemoveSnapshotsUpdate.model_validate({"snapshot-ids": expired}),),
+            (
+                RemoveSnapshotsUpdate.model_validate({"snapshot-ids": expired}),
+                *_without_schemas(table.metadata, expired),
+            ),
         )
     except CommitFailedException as reason:
         logger.info("snapshots of %s expire later: %s", ".".join(table.name()), reason)
         return 0
     table.refresh()
     return len(expired)
+
+
+def _without_schemas(metadata: TableMetadata, expired: Sequence[int]) -> Iterator[RemoveSchemasUpdate]:
+    """Remove the schemas of expired snapshots, which have all columns of a table each."""
+    named = {each.schema_id for each in metadata.snapshots if each.snapshot_id not in expired}
+    named.add(metadata.current_schema_id)
+    old = [schema.schema_id for schema in metadata.schemas if schema.schema_id not in named]
+    if old:
+        yield RemoveSchemasUpdate.model_validate({"schema-ids": old})
 
 
 def expired_snapshots(metadata: TableMetadata, options: UpkeepOptions, now_ms: int) -> list[int]:
@@ -348,35 +366,42 @@ def expired_snapshots(metadata: TableMetadata, options: UpkeepOptions, now_ms: i
 # ── files that no snapshot names ──
 
 
-def remove_unnamed_files(table: Table, options: UpkeepOptions, now_ms: int) -> int:
-    """Delete old files beneath the table that its metadata does not name; return how many."""
+def unnamed_files(table: Table, options: UpkeepOptions, now_ms: int) -> frozenset[str]:
+    """Return the paths of old files beneath the table that its metadata does not name."""
     io = table.io
     if not isinstance(io, PyArrowFileIO):
-        return 0
-    scheme, netloc, _ = io.parse_location(table.location(), io.properties)
-    system = cast("Any", io).fs_by_scheme(scheme, netloc)
-    until_s = time.monotonic() + options.step_s
+        return frozenset()
 
     def path_of(location: str) -> str:
         return posixpath.normpath(io.parse_location(location, io.properties)[2])
 
     table.refresh()
-    ages = _ages(system, path_of(table.location()))
+    ages = _ages(_system_of(table), path_of(table.location()))
     if path_of(table.metadata_location) not in ages:
         # The file system shows other paths than metadata has, so that no file would seem to be named.
         logger.warning("files of %s are not removed: they are listed by other names", table.location())
-        return 0
+        return frozenset()
     old = {path for path, ms in ages.items() if ms < now_ms - options.unnamed_age_ms}
     # After the files were listed: what was committed meanwhile is named.
     table.refresh()
-    old.difference_update(map(path_of, _named_files(table)))
-    removed = 0
-    for path in sorted(old):
+    return frozenset(old.difference(map(path_of, _named_files(table))))
+
+
+def _remove(table: Table, paths: Sequence[str], options: UpkeepOptions) -> int:
+    """Delete files until the time of a step is over; return how many."""
+    until_s = time.monotonic() + options.step_s
+    for number, path in enumerate(paths):
         if time.monotonic() >= until_s:
-            break
-        system.delete_file(path)
-        removed += 1
-    return removed
+            return number
+        _system_of(table).delete_file(path)
+    return len(paths)
+
+
+def _system_of(table: Table) -> Any:
+    """Return the file system of a table, whose files are those of Arrow."""
+    io: Any = table.io
+    scheme, netloc, _ = io.parse_location(table.location(), io.properties)
+    return io.fs_by_scheme(scheme, netloc)
 
 
 def _ages(system: Any, base: str) -> dict[str, int]:

@@ -252,6 +252,7 @@ class LeaderCopies:
     def _begin_one(
         self, one: PartitionCopy, copy: CopyState, source: SourceState, differs_at: int | None
     ) -> None:
+        copy_end = copy.end
         try:
             position = positions.begin(copy, source)
             if differs_at is not None:
@@ -260,6 +261,11 @@ class LeaderCopies:
         except (positions.Diverged, positions.NotCopyable) as error:
             self._stop(one, error)
             return
+        if 0 < copy_end < position:
+            one.gap = copy_end, position - 1
+            logger.warning(
+                "%s: the source deleted offsets %d to %d before they were copied", one.name, *one.gap
+            )
         one.began(position, copy, source, floor=floor)
 
     async def _search(self, one: PartitionCopy) -> None:
@@ -366,9 +372,10 @@ class LeaderCopies:
             self._wait_all([one], f"the source: {error_name(number)}")
 
     def _stop(self, one: PartitionCopy, error: positions.Diverged | positions.NotCopyable) -> None:
-        logger.error("%s has stopped: %s", one.name, error)
-        state = "diverged" if isinstance(error, positions.Diverged) else "refused"
-        self._flow.give(one.stop(state, error))
+        has_diverged = isinstance(error, positions.Diverged)
+        text = f"{error}. {self._target.advice}" if has_diverged else str(error)
+        logger.error("%s has stopped: %s", one.name, text)
+        self._flow.give(one.stop("diverged" if has_diverged else "refused", text))
 
     # ── appending ──
 

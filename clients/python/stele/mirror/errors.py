@@ -30,7 +30,7 @@ class SourceLacks(SourceError):
 
 
 class SourceReplied(SourceError):
-    """The source answered with an error of Kafka's protocol; ``number`` is its code."""
+    """The source, or the target, answered with an error of Kafka's protocol; ``number`` is its code."""
 
     def __init__(self, what: str, number: int, message: str | None = None) -> None:
         super().__init__(f"{what}: {error_name(number)}" + (f" ({message[:200]})" if message else ""))

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from ..errors import GroupError, SteleClientError
 from ..records import TopicPartition
-from .errors import SourceError
-from .source import reads
-from .source.cluster import Source
-from .source.reads import Commit, Committed
+from .source.reads import Commit, Committed, ReadGroups
 from .target import Target
 
 # Then all are written again: a cluster forgets those of a group without members, Kafka after a week.
@@ -41,16 +37,14 @@ class Groups:
 
     def __init__(
         self,
-        source: Source,
+        read: Callable[[], Awaitable[ReadGroups]],
         target: Target,
         *,
-        pattern: re.Pattern[str],
         end_of: Callable[[TopicPartition], int | None],
     ) -> None:
         """``end_of`` returns where a copy ends, None if there is none."""
-        self._source = source
+        self._read = read
         self._target = target
-        self._pattern = pattern
         self._end_of = end_of
         self._written: dict[str, Committed] = {}
         # Two at a time might write in another order than they have read.
@@ -71,7 +65,12 @@ class Groups:
             if time.monotonic() - self._all_at_s >= _ALL_AGAIN_S:
                 self._written.clear()
                 self._all_at_s = time.monotonic()
-            found, failure = await self._read()
+            found, shares, failure = await self._read()
+            if failure is None:
+                self.shares = shares
+                for gone in self._written.keys() - found.keys():
+                    # It may come back with the same offsets, and others may have moved the group here meanwhile.
+                    del self._written[gone]
             for group, committed in found.items():
                 try:
                     await self._write(group, committed)
@@ -82,35 +81,18 @@ class Groups:
             if failure is not None:
                 raise failure
 
-    async def _read(self) -> tuple[dict[str, Committed], SourceError | SteleClientError | None]:
-        """Return what the groups of the source have committed, and why some are missing."""
-        found: dict[str, Committed] = {}
-        shares: set[str] = set()
-        failure: SourceError | None = None
-        for broker in self._source.brokers:
-            try:
-                listed = [
-                    one
-                    for one in await reads.groups(self._source, broker)
-                    if self._pattern.fullmatch(one.name)
-                ]
-                shares |= {one.name for one in listed if one.is_share}
-                names = [one.name for one in listed if not one.is_share]
-                found |= await reads.committed(self._source, broker, names)
-            except SourceError as error:
-                failure = error
-        if failure is None:
-            self.shares = shares
-            for gone in self._written.keys() - found.keys():
-                # It may come back with the same offsets, and others may have moved the group here meanwhile.
-                del self._written[gone]
-        return found, failure
-
     async def _write(self, group: str, committed: Committed) -> None:
-        if group not in self._written and committed:
-            self._written[group] = await self._moved(group, committed)
         written = self._written.setdefault(group, {})
         due = due_commits(committed, written, self._end_of)
+        if any(name not in written for name, _ in due):
+            # Members that the group has had here may have got further, and have left for a moment only. Once the source has
+            # another offset, it is written.
+            here = await self._target.consumed(group)
+            moved = {
+                name: one for name, one in due if name not in written and here.get(name, -1) > one.offset
+            }
+            written.update(moved)
+            due = [(name, one) for name, one in due if name not in moved]
         if not due:
             return
         try:
@@ -121,11 +103,3 @@ class Groups:
         else:
             self.busy.discard(group)
             written.update(due)
-
-    async def _moved(self, group: str, committed: Committed) -> Committed:
-        """Return what not to write of a group that this process has not seen yet: members here have got further.
-
-        They may have left for a moment only. Once the source has another offset, it is written.
-        """
-        here = await self._target.consumed(group)
-        return {name: one for name, one in committed.items() if here.get(name, -1) > one.offset}

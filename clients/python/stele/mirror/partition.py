@@ -49,6 +49,8 @@ class PartitionCopy:
 
     ``common_end``, of a copy that has diverged: copy and source are the same up to there; None while that is not known.
 
+    ``gap`` has the first and the last offset that the source deleted before they were copied, the last time that it did.
+
     ``position`` is where the next fetch begins, None before the copy was compared with the source; what it brings may begin
     at ``floor``. ``end`` and ``start`` are those of the copy, ``epoch`` is that of the last batch before ``position``. ``run`` counts how often it began: what
     is under way from before is dropped.
@@ -65,6 +67,7 @@ class PartitionCopy:
     epoch: int = NO_EPOCH
     source_end: int | None = None
     common_end: int | None = None
+    gap: tuple[int, int] | None = None
     state: State = "starting"
     error: str = ""
     run: int = 0

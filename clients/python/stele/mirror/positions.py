@@ -21,10 +21,6 @@ PIECE_BYTES_MAX = FRAME_BYTES_MAX - 1024
 PIECE_BYTES_USUAL = 1 << 17
 # For a cluster, where an append waits for its object, and delays no other client.
 PIECE_BYTES_SHARED = 4 << 20
-_WHAT_TO_DO = (
-    "'stele mirror truncate' cuts the copy back to what both have, or delete the topic to copy it again; or promote it to "
-    "keep what it has"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +45,10 @@ class SourceState:
 
 
 class Diverged(Exception):
-    """The copy has what the source lacks; only a person can decide which of them is right."""
+    """The copy has what the source lacks; only a person can decide which of them is right.
+
+    ``Target.advice`` says what to do.
+    """
 
 
 class Damaged(Exception):
@@ -73,8 +72,7 @@ def begin(copy: CopyState, source: SourceState) -> int:
     """
     if source.end < copy.end:
         raise Diverged(
-            f"the source ends at {source.end}, and the copy at {copy.end}: the source has lost records, or was made anew. "
-            f"{_WHAT_TO_DO}"
+            f"the source ends at {source.end}, and the copy at {copy.end}: the source has lost records, or was made anew"
         )
     if must_compare(copy, source) and source.epoch_end is not None:
         check_epoch(copy.end, copy.epoch, *source.epoch_end)
@@ -93,12 +91,12 @@ def check_epoch(copy_end: int, copy_epoch: int, epoch: int, end: int) -> None:
     if epoch < 0 or end < 0:
         raise Diverged(
             f"the source does not know leader epoch {copy_epoch}, in which the copy's last records were written (it ends at "
-            f"{copy_end}): the source was set back, or made anew. {_WHAT_TO_DO}"
+            f"{copy_end}): the source was set back, or made anew"
         )
     if end < copy_end or epoch < copy_epoch:
         raise Diverged(
             f"the copy ends at {copy_end} with leader epoch {copy_epoch}, and at the source epoch {epoch} ends at {end}: "
-            f"the source has lost records since, as after an unclean election. {_WHAT_TO_DO}"
+            f"the source has lost records since, as after an unclean election"
         )
 
 
@@ -106,7 +104,7 @@ def differs(copy: CopyState, at: int) -> Diverged:
     """Return the error of a copy whose last records, from ``at`` on, are others at the source."""
     return Diverged(
         f"the source has other records than the copy from offset {at} on, or from earlier, and the copy ends at {copy.end}: "
-        f"the source was set back, and has written others since. {_WHAT_TO_DO}"
+        f"the source was set back, and has written others since"
     )
 
 
@@ -136,8 +134,7 @@ def check_samples(samples: Sequence[Sample], records: rb.Buffer) -> None:
             is_same_time = sample.timestamp is None or sample.timestamp == record.timestamp
             if not is_same_time or (sample.key, sample.value) != (record.key, record.value):
                 raise Diverged(
-                    f"the record with offset {record.offset} is another one in the copy, so it is not a copy of this log. "
-                    f"{_WHAT_TO_DO}"
+                    f"the record with offset {record.offset} is another one in the copy, so it is not a copy of this log"
                 )
 
 
@@ -248,7 +245,7 @@ def _batches(records: rb.Buffer, position: int, floor: int, high_watermark: int)
                     raise Damaged(f"offset {header.base_offset} follows {expected} in a fetch at {position}")
                 raise Diverged(
                     f"the copy ends at {floor}, inside a batch of the source (offsets {header.base_offset} to "
-                    f"{header.last_offset}), so it is not a copy of this log. {_WHAT_TO_DO}"
+                    f"{header.last_offset}), so it is not a copy of this log"
                 )
             if header.next_offset > high_watermark:
                 return

@@ -52,12 +52,19 @@ class Mirror:
     """One mirror; ``run`` ends only when it is cancelled."""
 
     def __init__(
-        self, definition: Definition, broker: str, properties: Mapping[str, str], *, is_shared: bool = False
+        self,
+        definition: Definition,
+        broker: str,
+        properties: Mapping[str, str],
+        *,
+        url: str = "",
+        is_shared: bool = False,
     ) -> None:
         """``broker`` is a URL of its binary listener, to which the mirror copies.
 
         ``is_shared``: the broker is one of a cluster. An outward one reads from there: ``broker`` is then ``HOST:PORT``
-        of the Kafka listener, and ``properties`` are those of connections to it.
+        of the Kafka listener, ``properties`` are those of connections to it, and in a cluster ``url`` is that of the
+        binary listener.
 
         Raises:
             MirrorError: the definition or the URL cannot be used.
@@ -65,17 +72,26 @@ class Mirror:
         self._definition = definition
         other = Source(definition.servers, self._config)
         self._access: Access | None = None
+        self._own: SteleTarget | None = None
+        read = partial(reads.read_groups, other)
         if definition.is_outward:
             own = partial(parse, properties, mirror=definition.name)
             # Where it says it is need not be reachable from here.
             self._source = Source(addresses(broker), own, advertised=False)
+            read = partial(reads.read_groups, self._source)
+            if is_shared:
+                self._own = SteleTarget(url)
+                read = self._own.read_groups
             self._target: Target = KafkaTarget(
-                other, mirror=definition.name, keeps_offsets=definition.offsets == "equal"
+                other,
+                mirror=definition.name,
+                keeps_offsets=definition.offsets == "equal",
+                source_id=lambda: self._source.id,
             )
         else:
             self._source = other
             try:
-                self._target = target = SteleTarget(broker)
+                self._target = target = SteleTarget(broker, is_shared=is_shared)
             except ValueError as error:
                 raise MirrorError(str(error)) from error
             self._access = Access(other, target) if definition.acls else None
@@ -89,9 +105,10 @@ class Mirror:
         self._groups = (
             None
             if definition.groups is None
-            else Groups(self._source, self._target, pattern=definition.groups, end_of=self._end_of)
+            else Groups(partial(read, definition.groups), self._target, end_of=self._end_of)
         )
         self._rate = status.Rate()
+        self._delay = status.Delay()
         self._failure = ""
         self._side_failures: dict[str, str] = {}
 
@@ -121,6 +138,8 @@ class Mirror:
             await self._copying.close()
             await self._source.close()
             await self._target.close()
+            if self._own is not None:
+                await self._own.close()
 
     async def _discover(self) -> None:
         failures = 0
@@ -147,24 +166,28 @@ class Mirror:
             await self._topics.refresh()
             self._copying.update(one for topic in self._topics.known.values() for one in topic.partitions())
 
-    async def finish(self) -> None:
+    async def finish(self) -> str:
         """Copy what the source has by now, and what its groups have committed; ``run`` goes on meanwhile.
 
-        It takes 25 seconds at most. A source that does not answer ends it.
+        It takes 25 seconds at most. Return why not all is copied; empty if it is, but for what has stopped.
         """
         if self._failure:
-            return
+            return self._failure
         try:
             try:
                 async with asyncio.timeout(_FINISH_S):
                     await self._reach_source()
             except TimeoutError:
-                logger.warning("the copies end before their source: it was %d records ahead", self._lag())
+                return f"the source was {self._lag()} records ahead after {_FINISH_S:.0f} seconds"
             if self._groups is not None:
                 async with asyncio.timeout(_FINISH_GROUPS_S):
                     await self._groups.copy()
-        except (TimeoutError, SourceError, SteleClientError) as error:
-            logger.warning("not all of the source is copied: %s", error or "it did not answer in time")
+        except TimeoutError:
+            return f"committed offsets were not copied within {_FINISH_GROUPS_S:.0f} seconds"
+        except (SourceError, SteleClientError) as error:
+            return str(error)
+        stopped = [one for one in self._copying.partitions.values() if one.is_stopped]
+        return f"{stopped[0].name} has stopped: {stopped[0].error}" if stopped else ""
 
     async def _reach_source(self) -> None:
         # Their clients know the outcome already, and the markers follow.
@@ -214,13 +237,15 @@ class Mirror:
             not_copied.append(
                 f"{len(shares)} share groups, whose state only their broker has: {_shown(shares)}"
             )
+        now_s = asyncio.get_running_loop().time()
         return status.document(
             self._definition.name,
             topics=list(self._topics.known.values()),
             partitions=self._copying.partitions,
             failure=self._failure,
             copied_bytes=self._flow.stored_bytes,
-            bytes_per_s=self._rate.of(self._flow.stored_bytes, asyncio.get_running_loop().time()),
+            bytes_per_s=self._rate.of(self._flow.stored_bytes, now_s),
+            lag_s=self._delay.of(self._copying.partitions, now_s),
             not_copied=not_copied,
         )
 
@@ -267,6 +292,7 @@ async def _main(environment: Mapping[str, str]) -> int:
             Definition.parse(environment.get("STELE_MIRROR_DEFINITION", "")),
             environment.get("STELE_MIRROR_BROKER", ""),
             json.loads(environment.get("STELE_MIRROR_BROKER_CONFIG", "{}")),
+            url=environment.get("STELE_MIRROR_BROKER_URL", ""),
             # Only brokers of a cluster have leases.
             is_shared=silence_s is not None,
         )
@@ -278,8 +304,10 @@ async def _main(environment: Mapping[str, str]) -> int:
         await asyncio.wait((work, ending), timeout=_REPORT_S, return_when=asyncio.FIRST_COMPLETED)
         _report(mirror.document())
     if not work.done() and not ending.cancelled() and _FINISH in ending.result():
-        await mirror.finish()
-        _report(mirror.document())
+        unfinished = await mirror.finish()
+        if unfinished:
+            logger.warning("not all of the source is copied: %s", unfinished)
+        _report({**mirror.document(), "unfinished": unfinished})
     ending.cancel()
     work.cancel()
     _, failure = await asyncio.gather(ending, work, return_exceptions=True)

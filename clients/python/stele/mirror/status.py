@@ -34,6 +34,28 @@ class Rate:
         return (total - before) / (now_s - begun_s) if now_s > begun_s else 0.0
 
 
+class Delay:
+    """How old the copies are: since when one of them lacks what its source had then."""
+
+    def __init__(self) -> None:
+        # Of each partition: where its source ended at some time.
+        self._goals: dict[TopicPartition, tuple[int, float]] = {}
+
+    def of(self, partitions: Mapping[TopicPartition, PartitionCopy], now_s: float) -> float:
+        """Note where the sources end; return the seconds.
+
+        They go on while the source does not answer: then it is not known where it ends.
+        """
+        goals: dict[TopicPartition, tuple[int, float]] = {}
+        for name, one in partitions.items():
+            end, since_s = self._goals.get(name, (None, now_s))
+            if end is None or (one.state in ("copying", "level") and one.end >= end):
+                end, since_s = one.source_end or 0, now_s
+            goals[name] = end, since_s
+        self._goals = goals
+        return max((now_s - since_s for _, since_s in goals.values()), default=0.0)
+
+
 def state_of(
     topics: Iterable[MirroredTopic], partitions: Mapping[TopicPartition, PartitionCopy], failure: str
 ) -> tuple[MirrorState, str]:
@@ -75,6 +97,7 @@ def document(
     failure: str,
     copied_bytes: int,
     bytes_per_s: float,
+    lag_s: float,
     not_copied: Sequence[str],
 ) -> dict[str, Any]:
     """Return the status.
@@ -93,6 +116,11 @@ def document(
         for topic in topics
         for config, why in topic.not_copied.items()
     ]
+    missing += [
+        f"{one.name}: the source deleted offsets {one.gap[0]} to {one.gap[1]} before they were copied"
+        for one in ranked
+        if one.gap is not None
+    ]
     missing += not_copied
     if len(missing) > _NOT_COPIED_MAX:
         missing = [*missing[:_NOT_COPIED_MAX], f"and {len(missing) - _NOT_COPIED_MAX} more"]
@@ -101,6 +129,7 @@ def document(
         "name": name,
         "state": state,
         "lag": sum(one.lag for one in ranked),
+        "lag_seconds": round(lag_s, 1),
         "source_records": sum(max(0, (one.source_end or 0) - one.start) for one in ranked),
         "stopped": sum(one.is_stopped for one in ranked),
         "bytes_per_s": round(bytes_per_s),

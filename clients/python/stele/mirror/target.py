@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
@@ -11,7 +12,7 @@ from ..config import broker_urls, http_url_of
 from ..errors import SteleClientError, UnknownTopicError, UnsupportedOperationError
 from ..operations import acls, mirrors, quotas
 from ..operations.base import Operation
-from ..operations.group_admin import DescribeGroup
+from ..operations.group_admin import DescribeGroup, ListGroups
 from ..operations.mirrors import Copy
 from ..operations.topics import HttpListener
 from ..records import TopicPartition
@@ -22,7 +23,7 @@ from ..wire.isolation_level import IsolationLevel
 from ..wire.messages.mirrors import MirrorAppendResponse
 from .errors import MirrorError, SourceError
 from .positions import NOTHING, CopyState, Diverged, LeftOut, NotCopyable, Sample
-from .source.reads import Commit, Entity, SourceConfigValue
+from .source.reads import Commit, Committed, Entity, ReadGroups, SourceConfigValue
 
 # The mirror that alone writes to a topic, and the id that the topic has at its source.
 MIRROR = "stele.mirror"
@@ -43,6 +44,8 @@ class Target(Protocol):
     isolation: IsolationLevel
     # Whether copies have the batches of the source as they are, and can be cut back.
     has_batches: bool
+    # What to do about a copy that has diverged.
+    advice: str
 
     async def close(self) -> None: ...
 
@@ -112,7 +115,10 @@ class Target(Protocol):
         ...
 
     async def consumed(self, group: str) -> Mapping[TopicPartition, int]:
-        """Return the committed offsets of a group that has had members at the target, as far as that can be known."""
+        """Return the committed offsets of a group that has had members at the target, as far as that can be known.
+
+        Raises ``SteleClientError``.
+        """
         return {}
 
 
@@ -122,11 +128,16 @@ class SteleTarget(Target):
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     has_batches: bool = True
 
-    def __init__(self, url: str) -> None:
-        """Raises ``ValueError`` for a URL that is not of the binary protocol."""
+    def __init__(self, url: str, *, is_shared: bool = False) -> None:
+        """``is_shared``: copies are on shared storage.
+
+        Raises ``ValueError`` for a URL that is not of the binary protocol.
+        """
         if not url.startswith("stele"):
             raise ValueError("a mirror writes over the binary protocol; give a URL like stele://HOST:9009")
         self._url = url
+        cut = "" if is_shared else "'stele mirror truncate' cuts the copy back to what both have, or "
+        self.advice: str = f"{cut}delete the topic to copy it again; or promote it to keep what it has"
         self._client = AsyncClient(url)
         self._http: AsyncClient | None = None
 
@@ -232,6 +243,26 @@ class SteleTarget(Target):
             for one in described.partitions
             if one.committed is not None
         }
+
+    async def read_groups(self, pattern: re.Pattern[str]) -> ReadGroups:
+        """Read the groups of all brokers of this cluster: the Kafka listener of each has only its own."""
+        found: dict[str, Committed] = {}
+        shares: set[str] = set()
+        after: str | None = ""
+        while after is not None:
+            listed, after = await self._call(ListGroups(after=after))
+            for name in [name for name, _ in listed if pattern.fullmatch(name)]:
+                try:
+                    offsets = await self._call(mirrors.GroupOffsets(group=name))
+                except SteleClientError as error:
+                    if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+                        raise
+                    continue
+                if offsets is None:
+                    shares.add(name)
+                else:
+                    found[name] = {one: Commit(*commit) for one, commit in offsets.items()}
+        return ReadGroups(found, shares)
 
     async def add_acls(self, rules: Sequence[acls.AclDocument]) -> None:
         await self._call(acls.AddAcls(acls=rules))

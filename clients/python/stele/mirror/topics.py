@@ -18,7 +18,7 @@ from ..errors import InvalidRequestError, SteleClientError, TopicExistsError
 from ..operations.mirrors import Copy
 from ..records import TopicPartition
 from ..wire.schema import NO_UUID
-from .errors import SourceError, error_name
+from .errors import SourceError, SourceReplied, error_name
 from .partition import PartitionCopy
 from .source import reads
 from .source.cluster import Source
@@ -206,7 +206,7 @@ class Topics:
                     await self._configure(known, copy, configs)
                 copy = await self._target.describe(name) or copy
             known.copy = copy
-        except SteleClientError as error:
+        except (SteleClientError, SourceReplied) as error:
             known.state, known.error = "waiting", f"the copy: {error}"
 
     async def _make(self, source: SourceTopic) -> Copy:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from http import HTTPStatus
 from typing import Any, ClassVar, Generic, TypeVar, cast, dataclass_transform
@@ -123,6 +123,11 @@ class Operation(Generic[R_co]):
     @property
     def wait_s(self) -> float:
         return 0.0
+
+    @property
+    def watcher(self) -> Callable[[bytes], None] | None:
+        """Return what gets the parts of an HTTP response as they come, before it is parsed."""
+        return None
 
     def fields(self) -> dict[str, Any]:
         """Return the fields by name."""

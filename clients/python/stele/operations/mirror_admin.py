@@ -64,8 +64,8 @@ class DeleteMirror(Operation[None]):
         return None
 
 
-class PromoteMirror(Operation[list[dict[str, Any]]]):
-    """Make ordinary topics of the copies of a mirror, or of one; return what was promoted."""
+class PromoteMirror(Operation[dict[str, Any]]):
+    """Make ordinary topics of the copies of a mirror, or of one; return what was promoted, and what it may lack."""
 
     name: str
     topic: str | None
@@ -73,8 +73,8 @@ class PromoteMirror(Operation[list[dict[str, Any]]]):
     def to_http(self) -> HttpRequest:
         return json_request("POST", _path(self.name, "/promote"), {"topic": self.topic})
 
-    def from_http(self, answer: HttpAnswer) -> list[dict[str, Any]]:
-        return answer.json()["promoted"]
+    def from_http(self, answer: HttpAnswer) -> dict[str, Any]:
+        return answer.json()
 
 
 class TruncateMirror(Operation[list[dict[str, Any]]]):

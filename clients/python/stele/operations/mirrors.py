@@ -48,6 +48,26 @@ class ReadCopy(m.IsolatedFetchRequest, Operation[m.FetchedPartition]):
         return fetched
 
 
+class GroupOffsets(Operation[dict[TopicPartition, tuple[int, str]] | None]):
+    """Return the committed offsets of a group with their metadata, None of a share group. Over HTTP."""
+
+    is_repeatable = True
+    group: str
+
+    def to_http(self) -> HttpRequest:
+        return HttpRequest(method="GET", path=group_path(self.group))
+
+    def from_http(self, answer: HttpAnswer) -> dict[TopicPartition, tuple[int, str]] | None:
+        document = answer.json()
+        if document["type"] == "share":
+            return None
+        return {
+            TopicPartition(one["topic"], one["partition"]): (one["committed"], one["metadata"] or "")
+            for one in document["partitions"]
+            if one["committed"] is not None
+        }
+
+
 class SetOffsets(NoResult):
     """Commit offsets and their metadata for a group without members. Over HTTP."""
 

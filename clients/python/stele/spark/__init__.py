@@ -13,7 +13,7 @@ Reading order:
 - ``registry``, ``decoding``             the schemas of plans and values; rows with decoded columns (``stele.columns``)
 - ``batch_reader``, ``stream_reader``    ranges of offsets per query, per micro-batch
 - ``table_reader``                       tables of compacted topics
-- ``avro_rows``, ``encoding``            columns as values with a schema
+- ``avro_rows``, ``json_rows``, ``protobuf_rows``, ``encoding``   columns as values with a schema
 - ``transactions``                       what a write commits as one
 - ``sending``, ``writer``                rows → topics, exactly once
 - ``source``                             the entry point of Spark

@@ -6,21 +6,21 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from pyspark.sql.types import StructType
 
 from ..errors import UnknownSchemaError
 from ..registry.definitions import RegisteredSchema, Schema
 from ..registry.registry import SchemaRegistry
-from ..schemas.avro import AvroSchema
-from ..schemas.definitions import InvalidValue
-from ..schemas.framing import join
+from ..schemas.definitions import InvalidValue, ParsedSchema
+from ..schemas.framing import FIRST_MESSAGE, join, join_indexes
 from ..wire.arrow_types import Array
-from .avro_rows import avro_of, converter
+from . import avro_rows, json_rows
+from .avro_rows import avro_of
 from .fetching import Broker
 from .options import ColumnSchema, OptionError, RegistryOptions, SchemaOptions
-from .registry import PlannedSchema, context_of, located, open_registry, version_of
+from .registry import PlannedSchema, located, open_registry, version_of
 from .rows import RowError
 
 EncodeColumn = Callable[[Array], list[bytes | None]]
@@ -65,21 +65,21 @@ def _planned(
     registry = open_registry(located_at)
     field = schema[column.column]
     found = _version(registry, column, options, schema)
-    if found.schema.type != "AVRO":
-        raise OptionError(
-            f"the schema of subject {column.subject} is of type {found.schema.type}, and columns are written as Avro; "
-            "name another subject with stele.schema.subject"
-        )
-    parsed = cast("AvroSchema", registry.parse(found.schema, context_of(column.subject)))
-    converter(parsed.root, field.dataType, column.column)
-    return PlannedSchema(
+    planned = PlannedSchema(
         column=column.column,
         subject=column.subject,
         id=found.id,
-        schema=Schema(found.schema.text, "AVRO", found.schema.references),
-        message=None,
+        # Without what means nothing here.
+        schema=Schema(found.schema.text, found.schema.type, found.schema.references),
+        message=column.message,
         wanted=StructType([field]).json(),
     )
+    try:
+        _payload_encoder(registry.parse(planned.schema, planned.context), planned)
+    except InvalidValue as error:
+        prefix = "stele.schema.key" if column.column == "key" else "stele.schema"
+        raise OptionError(f"{error.reason}; name another one with {prefix}.message") from None
+    return planned
 
 
 def _version(
@@ -99,15 +99,37 @@ def _version(
     return registry.register(column.subject, Schema(text))
 
 
-def _encoder(planned: PlannedSchema, registry: SchemaRegistry) -> EncodeColumn:
-    parsed = cast("AvroSchema", registry.parse(planned.schema, planned.context))
+def _payload_encoder(parsed: ParsedSchema, planned: PlannedSchema) -> Callable[[Any], bytes]:
+    """Return what makes the bytes of a value of Arrow, without a prefix.
+
+    Raises:
+        OptionError: the column cannot be written with the schema.
+        InvalidValue: the schema declares no such message.
+    """
     data_type = StructType.fromJson(json.loads(planned.wanted))[0].dataType
-    convert = converter(parsed.root, data_type, planned.column)
+    schema: Any = parsed
+    match parsed.type:
+        case "AVRO":
+            convert = avro_rows.converter(schema.root, data_type, planned.column)
+            return lambda value: schema.encode_python(convert(value))
+        case "JSON":
+            convert = json_rows.converter(schema.root, data_type, planned.column)
+            return lambda value: schema.encode(convert(value))
+        case _:
+            from . import protobuf_rows
+
+            indexes = FIRST_MESSAGE if planned.message is None else schema.indexes(planned.message)
+            convert = protobuf_rows.converter(schema.message(indexes), data_type, planned.column)
+            return lambda value: join_indexes(indexes, schema.encode(convert(value), indexes))
+
+
+def _encoder(planned: PlannedSchema, registry: SchemaRegistry) -> EncodeColumn:
+    payload = _payload_encoder(registry.parse(planned.schema, planned.context), planned)
     prefix = join(planned.id, b"")
 
     def encode(value: Any) -> bytes:
         try:
-            return prefix + parsed.encode_python(convert(value))
+            return prefix + payload(value)
         except InvalidValue as error:
             place = f"{planned.column}{error.pointer.replace('/', '.')}"
             raise RowError(

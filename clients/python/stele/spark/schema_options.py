@@ -43,13 +43,7 @@ def _column_schemas(given: Given, option: str, topic: str | None, obstacle: str)
     """Return the schemas of the columns that an option names."""
     text = given.text(option)
     if text is None:
-        for name in (
-            *SCHEMA_NAMES,
-            "stele.schema.message",
-            "stele.schema.key.message",
-            f"{option}.errors",
-            f"{option}.register",
-        ):
+        for name in (*SCHEMA_NAMES, f"{option}.errors", f"{option}.register"):
             if given.text(name) is not None:
                 given.refuse(name, f"it is for {option}=value; give both, or leave it out")
         return ()

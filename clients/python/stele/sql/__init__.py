@@ -3,7 +3,10 @@
 - ``link``       frames to and from the broker
 - ``statement``  what a statement may be, and which tables it names
 - ``log``        the records of a topic as a table of Arrow batches, read while the statement runs
-- ``snapshots``  the Parquet files of a topic that is an Iceberg table
+- ``manifests``  which Parquet files a snapshot has
+- ``files``, ``remote``   files that the broker reads; as DuckDB asks for them
+- ``values``     values with a schema as columns
+- ``views``      what a statement sees of a topic
 - ``answers``    rows as JSON, lines of JSON, CSV and Arrow
-- ``worker``     the process: DuckDB without files, network and settings, one database per statement
+- ``worker``, ``__main__``   the process: DuckDB without files, network and settings, one database per statement
 """

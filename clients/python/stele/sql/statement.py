@@ -67,7 +67,7 @@ def checked(parser: duckdb.DuckDBPyConnection, sql: str) -> tuple[str, list[str]
         raise Refused(f"this is a statement {statement.type.name}, but {_SELECT_ONLY}")
     if statement.named_parameters:
         raise Refused("the statement has parameters; write the values in their place")
-    named = _named(parser, statement.query)
+    named, own = _named(parser, statement.query)
     parser.begin()
     try:
         # DuckDB tells tables from names of WITH while it binds columns, which some joins need. It forgets those of
@@ -78,6 +78,10 @@ def checked(parser: duckdb.DuckDBPyConnection, sql: str) -> tuple[str, list[str]
             parser.execute(f"create view if not exists {quoted(name)} as select {_COLUMNS} from {marked}")  # noqa: S608
         tables = {name.removeprefix(_MARK) for name in parser.get_table_names(statement.query)}
         qualified = parser.get_table_names(statement.query, qualified=True)
+    except duckdb.BinderException:
+        # It needs columns that values have, as USING does. What is taken for a table by mistake, or is not, does not exist
+        # when the statement runs.
+        tables = qualified = named - own
     finally:
         parser.rollback()
     return statement.query, sorted(tables), sorted(qualified)
@@ -88,9 +92,13 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _named(parser: duckdb.DuckDBPyConnection, query: str) -> set[str]:
-    """Return all names that may be tables; refuse functions that are not for statements of users. Raises ``Refused``."""
+def _named(parser: duckdb.DuckDBPyConnection, query: str) -> tuple[set[str], set[str]]:
+    """Return all names that may be tables, and those of WITH; refuse functions that are not for statements of users.
+
+    Raises ``Refused``.
+    """
     named: set[str] = set()
+    own: set[str] = set()
     row = parser.execute("select json_serialize_sql(?::varchar)", [query]).fetchone()
     try:
         tree = msgspec.json.decode(cast("tuple[str]", row)[0])
@@ -107,6 +115,8 @@ def _named(parser: duckdb.DuckDBPyConnection, query: str) -> set[str]:
             named.add(str(node["table_name"]))
             if len(named) > _TABLES_MAX:
                 raise Refused(f"the statement names more than {_TABLES_MAX} tables")
+        if "cte_map" in node:
+            own.update(str(entry["key"]) for entry in node["cte_map"]["map"])
         name = str(node.get("function_name", "")).lower()
         if name in _REFUSED_FUNCTIONS:
             raise Refused(f"the function {name} cannot be used here")
@@ -122,7 +132,7 @@ def _named(parser: duckdb.DuckDBPyConnection, query: str) -> set[str]:
         raise Refused(
             "the statement has names that differ in upper and lower case alone, which SQL cannot tell apart"
         )
-    return named
+    return named, own
 
 
 def _nodes(tree: object) -> Iterator[dict[str, Any]]:

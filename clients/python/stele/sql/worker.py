@@ -1,4 +1,4 @@
-"""The process that runs SQL statements, one after the other: ``python -m stele.sql.worker MEMORY_BYTES THREADS``.
+"""The process that runs SQL statements, one after the other: ``python -m stele.sql MEMORY_BYTES THREADS``.
 
 It has no login, no network and no secret: the records come from the broker, which knows what the client of a statement
 may read. Each statement has a database of its own in memory, which contains what it may see and nothing else, and which
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,10 +19,12 @@ import duckdb
 from ..wire import sql_frames as frames
 from ..wire.arrow import load_conversions
 from .answers import FORMS, groups_of
+from .files import is_local, path_of
 from .link import BrokerGone, Link
 from .log import log_of
-from .snapshots import files_of, rows_of
+from .manifests import DataFile, Manifests
 from .statement import checked, quoted
+from .views import text_view, typed_view
 
 # Other work of the machine goes first, the broker above all.
 _NICENESS = 10
@@ -31,6 +34,8 @@ _BATCH_ROWS = 2048
 _SPARE_BYTES = 1024**3
 # What the process takes without a statement, and beside what DuckDB counts; its own limit is that of the process less this.
 _BASE_BYTES = 192 * 1024**2
+# No topic has spaces in its name.
+_LOG = "the log {}"
 _ACCESS = "enable_external_access"
 _SETTINGS = {
     "allow_community_extensions": "false",
@@ -42,19 +47,6 @@ _SETTINGS = {
     # Nothing is spilled to a disk: what does not fit ends.
     "temp_directory": "",
 }
-# Bytes as text: those that are no UTF-8 are written as \\xNN, which a cast to BLOB reads back.
-_TEXT = "coalesce(try(decode({0})), {0}::varchar)"
-_COLUMNS = ", ".join(
-    (
-        "partition as _partition",
-        '"offset" as _offset',
-        "timestamp as _timestamp",
-        f"{_TEXT.format('key')} as _key",
-        "list_transform(headers, lambda h: struct_pack(key := h.key, value := "
-        f"{_TEXT.format('h.value')})) as _headers",
-        f"{_TEXT.format('value')} as value",
-    )
-)
 
 
 class _Limited(Exception):
@@ -86,6 +78,7 @@ class Worker:
             "threads": str(threads),
         }
         self._parser = duckdb.connect(":memory:", config=self._config)
+        self._manifests = Manifests()
 
     def run(self) -> None:
         """Run statements until the broker is gone."""
@@ -97,32 +90,75 @@ class Worker:
                 raise
             except _Limited as error:
                 self._link.send(frames.Failed(str(error), error.setting))
+            except (duckdb.FatalException, duckdb.InternalException) as error:
+                # A database is of no use after it: neither that of the statement, nor the other.
+                self._parser = duckdb.connect(":memory:", config=self._config)
+                self._link.send(_failure(error))
             except Exception as error:  # noqa: BLE001 - the edge of a statement: DuckDB, Arrow and Python have errors of their own
                 self._link.send(_failure(error))
 
     def _run(self, sql: str) -> None:
-        statement, tables, qualified = checked(self._parser, sql)
-        self._link.send(frames.Named(tables, qualified))
+        statement, named, qualified = checked(self._parser, sql)
+        self._link.send(frames.Named(named, qualified))
         order = self._link.receive(frames.Run, frames.Drop)
         if isinstance(order, frames.Drop):
             return
-        files = [files_of(table.snapshot) for table in order.tables]
-        errors = [files_of(table.errors) for table in order.tables]
-        paths = [path for found in (*files, *errors) for path in found]
+        tables = list(enumerate(order.tables))
+        rows = [self._files(index, table.snapshot) for index, table in tables]
+        errors = [self._files(index, table.errors) for index, table in tables]
         config = {name: value for name, value in self._config.items() if name != _ACCESS}
         with duckdb.connect(":memory:", config=config) as database:
-            # Of all files, it may open these; they have to be named before the rest is closed.
-            database.execute("set allowed_paths = ?", [paths])
-            database.execute(f"set {_ACCESS} = false")
-            for index, table in enumerate(order.tables):
-                # No topic has spaces in its name.
-                log = f"the log {index}"
-                database.register(log, log_of(self._link, index, table))
-                rows = rows_of(quoted(log), files[index], errors[index], table.snapshot)
-                database.execute(f"create view {quoted(table.name)} as select {_COLUMNS} from {rows}")  # noqa: S608
+            self._open(database, {index: (*rows[index], *errors[index]) for index, _ in tables})
+            for index, table in tables:
+                if table.schemas is None:
+                    log = _LOG.format(index)
+                    database.register(log, log_of(self._link, index, table))
+                    query = text_view(quoted(log), table.snapshot, rows[index], errors[index])
+                else:
+                    query = self._typed(database, index, table, rows[index], errors[index])
+                database.execute(f"create view {quoted(table.name)} as {query}")
             database.execute("set TimeZone = 'UTC'")
             database.execute("set lock_configuration = true")
             self._answer(database, statement, order)
+
+    def _files(self, index: int, snapshot: frames.Snapshot | None) -> list[DataFile]:
+        if snapshot is None:
+            return []
+
+        def read(path: str) -> bytes:
+            return self._link.ask(frames.Read(index, path), frames.Bytes).body
+
+        return self._manifests.files_of(snapshot.manifests, read)
+
+    def _open(self, database: duckdb.DuckDBPyConnection, files: Mapping[int, Sequence[DataFile]]) -> None:
+        """Close all but the files of a statement."""
+        found = {path_of(file): (index, file) for index, some in files.items() for file in some}
+        # They have to be named before the rest is closed.
+        database.execute("set allowed_paths = ?", [list(found)])
+        database.execute(f"set {_ACCESS} = false")
+        remote = {path: place for path, place in found.items() if not is_local(place[1])}
+        if remote:
+            from .remote import BrokerFiles
+
+            database.register_filesystem(BrokerFiles(self._link, remote))
+
+    def _typed(
+        self,
+        database: duckdb.DuckDBPyConnection,
+        index: int,
+        table: frames.Table,
+        rows: Sequence[DataFile],
+        errors: Sequence[DataFile],
+    ) -> str:
+        """Return the query of a topic whose values have columns."""
+        # With what knows schemas, which other statements do not need.
+        from .values import Values
+
+        values = Values(self._link, index, table)
+        own: tuple[Sequence[DataFile], Sequence[DataFile]] = (rows, errors) if table.has_fields else ((), ())
+        decoded = ((), ()) if table.has_fields else (rows, errors)
+        database.register(_LOG.format(index), log_of(self._link, index, table, values, *decoded))
+        return typed_view(database, quoted(_LOG.format(index)), values, table.snapshot, *own)
 
     def _answer(self, database: duckdb.DuckDBPyConnection, statement: str, order: frames.Run) -> None:
         result = database.sql(statement)
@@ -180,7 +216,3 @@ def main() -> None:
     # The threads of a database need not be waited for.
     sys.stdout.buffer.flush()
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

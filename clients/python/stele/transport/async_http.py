@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from http import HTTPStatus
 from typing import TypeVar
 
@@ -119,7 +119,7 @@ class AsyncHttpTransport:
             try:
                 # httpx restarts its read timeout with every chunk; this one bounds the whole response.
                 async with time_limit(deadline_s):
-                    response = await self._client.send(request)
+                    response = await self._send(request, operation.watcher)
             except httpx.HTTPError as error:
                 if not is_not_connected(error) or refused_by_tls(error) is not None:
                     # The next call asks another broker: this one may be paused, or cut off from what it needs.
@@ -143,6 +143,24 @@ class AsyncHttpTransport:
                 if response.status_code in operation.moves_on:
                     self._endpoints.move_on(endpoint)
                 return result(operation, response)
+
+    async def _send(self, request: httpx.Request, watch: Callable[[bytes], None] | None) -> httpx.Response:
+        response = await self._client.send(request, stream=watch is not None)
+        if watch is None:
+            return response
+        parts: list[bytes] = []
+        try:
+            async for part in response.aiter_raw():
+                parts.append(part)
+                watch(part)
+        finally:
+            await response.aclose()
+        return httpx.Response(
+            response.status_code,
+            headers=response.headers,
+            content=b"".join(parts),
+            extensions=response.extensions,
+        )
 
     async def call_all(
         self, operations: Sequence[Operation[R]], *, timeout_s: float

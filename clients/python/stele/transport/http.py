@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from http import HTTPStatus
 from typing import TypeVar
 
@@ -120,7 +120,7 @@ class HttpTransport:
             try:
                 # httpx restarts its read timeout with every chunk; this one bounds the whole response.
                 with time_limit(deadline_s):
-                    response = self._client.send(request)
+                    response = self._send(request, operation.watcher)
             except httpx.HTTPError as error:
                 if not is_not_connected(error) or refused_by_tls(error) is not None:
                     # The next call asks another broker: this one may be paused, or cut off from what it needs.
@@ -144,6 +144,24 @@ class HttpTransport:
                 if response.status_code in operation.moves_on:
                     self._endpoints.move_on(endpoint)
                 return result(operation, response)
+
+    def _send(self, request: httpx.Request, watch: Callable[[bytes], None] | None) -> httpx.Response:
+        response = self._client.send(request, stream=watch is not None)
+        if watch is None:
+            return response
+        parts: list[bytes] = []
+        try:
+            for part in response.iter_raw():
+                parts.append(part)
+                watch(part)
+        finally:
+            response.close()
+        return httpx.Response(
+            response.status_code,
+            headers=response.headers,
+            content=b"".join(parts),
+            extensions=response.extensions,
+        )
 
     def call_all(self, operations: Sequence[Operation[R]], *, timeout_s: float) -> list[R | SteleClientError]:
         outcomes: list[R | SteleClientError] = []

@@ -15,6 +15,9 @@ Nothing here opens, awaits, sleeps or reads a clock. Reading order:
 - ``isolation_level`` whether a reader sees open and aborted transactions
 - ``partitioner``   key → partition
 - ``notation``      numbers, booleans, durations and times as users write them
+- ``cdc_requests``  what a connector is asked to do with tables
+- ``bucket_url``    the URL of a bucket as the configuration of Iceberg
 - ``sql_frames``    between the broker and a process that runs SQL statements
 - ``arrow_types``, ``arrow``   batches → Arrow, with the extra ``arrow`` or ``spark``
+- ``many_records``           records of many batches at once, for these
 """

@@ -2,9 +2,9 @@
 
 The columns are those of spark-sql-kafka.
 
-Needs the extra ``arrow``. The CRC of each batch is checked, and aiokafka's compiled codec
-decodes its records, in about 0.3 µs each. numpy and Arrow do whatever can be done for
-many records at once.
+Needs the extra ``arrow``. The CRC of each batch is checked. The records of many batches at
+once are found by numpy (``many_records``); otherwise aiokafka's compiled codec decodes them,
+in about 0.3 µs each, and numpy and Arrow do whatever can be done for many at once.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any
 
 from .arrow_types import Array, DataType, RecordBatch, Schema, np, pa
+from .many_records import Records, binary_array, find_records, only
 from .record_batch import BatchHeader, RecordView, check_batch, decode_slices, plain_batch, read_header
 
 # Rows per Arrow batch: large enough to make the cost per batch negligible, small enough for
@@ -23,11 +24,15 @@ ROWS_WANTED = 4096
 # The most bytes of keys, values and headers in an Arrow batch; a larger record is alone in its batch.
 # They are counted decoded, because a stored batch of two kilobytes may hold 64 MiB.
 ARROW_BYTES_MAX = 8 * 1024 * 1024
+# Records that are looked for at once: each takes some hundred bytes meanwhile.
+_RUN_RECORDS_MAX = 200_000
 # A lone value of this size or more is not copied.
 _LARGE_BYTES = 1024 * 1024
 # What Arrow takes for a header beside its name and value: two offsets and the bits of validity.
 _HEADER_BYTES = 9
 _Headers = list[tuple[str, bytes | None]] | None
+# A header, and the batch without compression.
+_Batch = tuple[BatchHeader, bytes | memoryview]
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 # The largest ms that fit in 64 bits as microseconds.
@@ -79,20 +84,67 @@ class Decoder:
         Raises:
             CorruptBatchError: a CRC does not match, or records do not parse.
         """
-        position, size = 0, len(batches)
-        while position < size:
-            header = check_batch(batches, position)
-            position += header.size
-            if header.is_control or header.last_offset < start:
-                continue
-            if header.base_offset >= end:
-                break
-            plain = plain_batch(batches, header)
-            for records in decode_slices(plain, read_header(plain), ROWS_WANTED):
-                yield from self.add(header, _within(header, records, start, end), len(plain))
+        view, run, size, count = memoryview(batches), list[_Batch](), 0, 0
+        for header in _data_headers(batches, start, end):
+            position = header.position
+            plain = (
+                plain_batch(batches, header)
+                if header.compression
+                else view[position : position + header.size]
+            )
+            size, count = size + len(plain), count + header.record_count
+            if run and (size > ARROW_BYTES_MAX or count > _RUN_RECORDS_MAX):
+                yield from self._decode_run(run, start, end)
+                run, size, count = [], len(plain), header.record_count
+            run.append((header, plain))
+        yield from self._decode_run(run, start, end)
         rows = self.rest()
         if rows is not None:
             yield rows
+
+    def _decode_run(self, run: Sequence[_Batch], start: int, end: int) -> Iterator[RecordBatch]:
+        headers = [header for header, _ in run]
+        found = find_records([plain for _, plain in run], headers) if len(run) > 1 else None
+        if found is not None:
+            rows = self.rest()
+            if rows is not None:
+                yield rows
+            yield self._found(*found, headers, start, end)
+            return
+        for header, part in run:
+            plain = bytes(part)
+            for records in decode_slices(plain, read_header(plain), ROWS_WANTED):
+                yield from self.add(header, _within(header, records, start, end), len(plain))
+
+    def _found(
+        self, data: Any, records: Records, headers: Sequence[BatchHeader], start: int, end: int
+    ) -> RecordBatch:
+        """Return records of batches with these headers, which have no headers of their own."""
+        offsets = np.array([header.base_offset for header in headers])[records.batch] + records.offset_delta
+        kept = (offsets >= start) & (offsets < end)
+        offsets, records = offsets[kept], only(records, kept)
+        count, batch = len(offsets), records.batch
+        stamped = np.array([header.is_log_append_time for header in headers])[batch]
+
+        def column(name: str) -> Array:
+            match name:
+                case "key" | "value":
+                    return binary_array(data, records.key if name == "key" else records.value)
+                case "offset":
+                    return pa.array(offsets)
+                case "timestamp":
+                    times = np.array([header.base_timestamp for header in headers])[batch]
+                    times += records.timestamp_delta
+                    largest = np.array([header.max_timestamp for header in headers])
+                    return _timestamps(np.where(stamped, largest[batch], times))
+                case "timestampType":
+                    return pa.array(np.where(stamped, LOG_APPEND_TIME, CREATE_TIME).astype(np.int32))
+                case "headers":
+                    return pa.nulls(count, HEADERS_ARROW)
+                case _:
+                    return self._constant(name, self._topic if name == "topic" else self._partition, count)
+
+        return pa.RecordBatch.from_arrays([column(name) for name in self.schema.names], schema=self.schema)
 
     def add(self, header: BatchHeader, records: Sequence[RecordView], size_max: int) -> Iterator[RecordBatch]:
         """Add records of one stored batch, of at most ``size_max`` decoded bytes.
@@ -142,7 +194,7 @@ class Decoder:
             case "offset":
                 return pa.array(np.concatenate(gathered.offsets))
             case "timestamp":
-                return _timestamps(gathered)
+                return _timestamps(np.array(gathered.timestamps, np.int64))
             case "timestampType":
                 return pa.array(np.concatenate(gathered.timestamp_types))
             case "headers":
@@ -259,8 +311,20 @@ def _within(header: BatchHeader, records: list[RecordView], start: int, end: int
     return [r for r in records if start <= r.offset < end]
 
 
-def _timestamps(gathered: _Gathered) -> Array:
-    values = np.array(gathered.timestamps, np.int64)
+def _data_headers(batches: bytes | bytearray, start: int, end: int) -> Iterator[BatchHeader]:
+    """Yield the headers of batches with records in a range, without those of control records; check all."""
+    position, size = 0, len(batches)
+    while position < size:
+        header = check_batch(batches, position)
+        position += header.size
+        if header.is_control or header.last_offset < start:
+            continue
+        if header.base_offset >= end:
+            break
+        yield header
+
+
+def _timestamps(values: Any) -> Array:
     # A record without a time has -1; a time out of the range of microseconds would overflow.
     np.clip(values, -_TIMESTAMP_MAX_MS, _TIMESTAMP_MAX_MS, out=values)
     values *= 1000

@@ -8,12 +8,17 @@ for records with a key), so a key lands where a Java or librdkafka
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal
 
 HashName = Literal["murmur2", "fnv1a"]
 
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995
+_FNV_BEGIN = 0x811C9DC5
+_FNV_PRIME = 0x01000193
 
 
 def murmur2(data: bytes) -> int:
@@ -34,10 +39,39 @@ def murmur2(data: bytes) -> int:
 
 def fnv1a_32(data: bytes) -> int:
     """32-bit unsigned FNV-1a."""
-    h = 0x811C9DC5
+    h = _FNV_BEGIN
     for byte in data:
-        h = (h ^ byte) * 0x01000193 & _MASK
+        h = (h ^ byte) * _FNV_PRIME & _MASK
     return h
+
+
+def fnv1a_32_all(keys: Sequence[bytes]) -> tuple[int, ...]:
+    """Return the ``fnv1a_32`` of many keys, of which none is long.
+
+    Each has 64 bits of one large integer, so that a step of all hashes is one multiplication.
+    """
+    count, longest = len(keys), max(map(len, keys))
+    layout = struct.Struct(f"<{count}Q")
+    begins = _fnv_begins(longest)
+    hashes = int.from_bytes(layout.pack(*[begins[len(key)] for key in keys]), "little")
+    mask = int.from_bytes(b"\xff\xff\xff\xff\0\0\0\0" * count, "little")
+    filled = b"".join([key.rjust(longest, b"\0") for key in keys])
+    step = bytearray(8 * count)
+    for position in range(longest):
+        step[::8] = filled[position::longest]
+        hashes = (hashes ^ int.from_bytes(step, "little")) * _FNV_PRIME & mask
+    return layout.unpack(hashes.to_bytes(8 * count, "little"))
+
+
+@lru_cache(maxsize=64)
+def _fnv_begins(longest: int) -> list[int]:
+    """Return what hashes begin with, by the length of a key that zeros before it make the ``longest``.
+
+    A zero multiplies by the prime, so the inverse of the prime makes up for it.
+    """
+    return [
+        _FNV_BEGIN * pow(_FNV_PRIME, length - longest, _MASK + 1) & _MASK for length in range(longest + 1)
+    ]
 
 
 def partition_for_key(key: bytes, partitions: int, *, hash_name: HashName = "murmur2") -> int:

@@ -1,8 +1,8 @@
 """The frames between the broker and a process that runs SQL statements (ADR-0081).
 
 Each is a length of four bytes, big endian, and a MessagePack object with a tag. The broker sends ``Check``; then ``Run``
-or ``Drop``, after ``Named``. While a statement runs, the process asks for batches and offsets, one at a time, and the
-broker answers. ``Ended`` or ``Failed`` is its last frame.
+or ``Drop``, after ``Named``. While a statement runs, the process asks for batches, offsets, schemas and bytes of
+files, one at a time, and the broker answers. ``Ended`` or ``Failed`` is its last frame.
 """
 
 from __future__ import annotations
@@ -32,23 +32,39 @@ class Named(msgspec.Struct, tag="named"):
 
 
 class Snapshot(msgspec.Struct):
-    """A snapshot of an Iceberg table: its metadata file, and the next offset of each partition that it has."""
+    """A snapshot of an Iceberg table: the list of its manifests, and the next offset of each partition that it has.
 
-    location: str
-    snapshot_id: int
+    ``fields`` are those of its schema, as Iceberg writes them.
+    """
+
+    manifests: str
     offsets: dict[int, int]
+    fields: bytes
+
+
+class Schema(msgspec.Struct):
+    """A schema that values name by its id or its GUID, with the texts that it refers to."""
+
+    id: int
+    guid: str
+    type: str
+    text: str
+    references: dict[str, str]
 
 
 class Table(msgspec.Struct):
     """A topic: which offsets of the log the statement reads, as partition, first, and after the last.
 
-    What is before them is in the ``snapshot``, or in that of the ``errors``.
+    What is before them is in the ``snapshot``, or in that of the ``errors``. Values have the fields of ``schemas``, the
+    latest of which is not always last; None: they are text. In the files of a table that ``has_fields`` they are columns.
     """
 
     name: str
     partitions: list[tuple[int, int, int]]
     snapshot: Snapshot | None = None
     errors: Snapshot | None = None
+    schemas: list[Schema] | None = None
+    has_fields: bool = False
 
 
 class Run(msgspec.Struct, tag="run"):
@@ -95,6 +111,34 @@ class Sought(msgspec.Struct, tag="sought"):
     offsets: list[int]
 
 
+class Find(msgspec.Struct, tag="find"):
+    """Ask for a schema that a value of a table names, by its id or its GUID."""
+
+    table: int
+    schema: int | str
+
+
+class Found(msgspec.Struct, tag="found"):
+    """A schema; None if there is none."""
+
+    schema: Schema | None
+
+
+class Read(msgspec.Struct, tag="read"):
+    """Ask for the bytes from ``start`` to ``end`` of a file of a table, None for all of it."""
+
+    table: int
+    path: str
+    start: int = 0
+    end: int | None = None
+
+
+class Bytes(msgspec.Struct, tag="bytes"):
+    """What was read of a file."""
+
+    body: bytes
+
+
 class Data(msgspec.Struct, tag="data"):
     """A piece of the answer, in the form of ``Run``."""
 
@@ -115,8 +159,9 @@ class Failed(msgspec.Struct, tag="failed"):
     setting: str = ""
 
 
-ToProcess: TypeAlias = Check | Run | Drop | Fetched | Sought
-ToBroker: TypeAlias = Named | Fetch | Seek | Data | Ended | Failed
+ToProcess: TypeAlias = Check | Run | Drop | Fetched | Sought | Found | Bytes
+Question: TypeAlias = Fetch | Seek | Find | Read
+ToBroker: TypeAlias = Named | Question | Data | Ended | Failed
 
 decode_to_process: Callable[[bytes], ToProcess] = msgspec.msgpack.Decoder(ToProcess).decode
 decode_to_broker: Callable[[bytes], ToBroker] = msgspec.msgpack.Decoder(ToBroker).decode

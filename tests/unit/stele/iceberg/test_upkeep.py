@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +28,7 @@ from stele.iceberg.upkeep import (
     expire_snapshots,
     expired_snapshots,
     grouped,
-    remove_unnamed_files,
+    unnamed_files,
 )
 
 from tests.support.documents import ROOT
@@ -44,7 +46,7 @@ from tests.support.iceberg_tables import (
     rows_of,
     scanned,
 )
-from tests.support.s3_servers import use_test_credentials, versitygw
+from tests.support.s3_servers import seaweedfs, use_test_credentials, versitygw
 
 OPTIONS = UpkeepOptions(snapshots_min=1)
 # All files of a test are older.
@@ -224,6 +226,34 @@ def test_an_expiry_that_meets_an_append_changes_nothing(table: Table, tmp_path: 
     assert_whole(table)
 
 
+@pytest.mark.parametrize("times", [40, pytest.param(1000, marks=pytest.mark.long)])
+def test_metadata_does_not_grow_with_the_number_of_commits(tmp_path: Path, times: int) -> None:
+    """As with its upkeep ``times`` // 10 times, and a retention of no time at all."""
+    made = make_table(
+        catalog_in(tmp_path),
+        **{
+            "write.metadata.delete-after-commit.enabled": "true",
+            "write.metadata.previous-versions-max": "5",
+            "commit.manifest-merge.enabled": "true",
+        },
+    )
+    upkeep = Upkeep(UpkeepOptions(retention_ms=0, snapshots_min=1, interval_ms=0), now_ms=lambda: LATER_MS)
+    sizes = list[int]()
+    for number in range(times):
+        if number % 4 == 3:
+            with made.update_schema() as change:
+                change.add_column(f"note{number}", StringType())
+                change.delete_column(f"note{number - 4}") if number > 4 else None
+        append(made, 1)
+        if number % 10 == 9:
+            upkeep.run(made)
+            sizes.append(Path(made.metadata_location.removeprefix("file://")).stat().st_size)
+    assert sizes[-1] < 1.2 * sizes[0]
+    assert (len(made.metadata.snapshots), len(made.metadata.schemas)) == (2, 1)
+    assert len(made.metadata.metadata_log) <= 5
+    assert_whole(made)
+
+
 # ── files that no snapshot names ──
 
 
@@ -244,8 +274,13 @@ def test_only_old_files_of_the_table_itself_are_removed(table: Table, tmp_path: 
     before = files_beneath(tmp_path)
 
     now_ms = time.time_ns() // 1_000_000
-    assert remove_unnamed_files(table, OPTIONS, now_ms) == 0
-    assert remove_unnamed_files(table, OPTIONS, LATER_MS) == len(stray)
+    assert unnamed_files(table, OPTIONS, now_ms) == set()
+    assert unnamed_files(table, OPTIONS, LATER_MS) == {str(path) for path in stray}
+    now = [LATER_MS]
+    upkeep = Upkeep(UpkeepOptions(retention_ms=2 * LATER_MS), now_ms=lambda: now[0])
+    assert upkeep.run(table).removed_files == 0
+    now[0] += OPTIONS.removal_interval_ms
+    assert upkeep.run(table).removed_files == len(stray)
 
     assert before - files_beneath(tmp_path) == {str(path) for path in stray}
     for snapshot in table.metadata.snapshots:
@@ -259,37 +294,52 @@ def test_a_warehouse_with_another_name_loses_no_file(tmp_path: Path, warehouse: 
     (tmp_path / "link").symlink_to(tmp_path)
     table = make_table(catalog_in(tmp_path, warehouse=f"file://{warehouse.format(tmp_path)}"))
     appended(table, 8)
-    assert remove_unnamed_files(table, OPTIONS, LATER_MS) == 0
+    assert unnamed_files(table, OPTIONS, LATER_MS) == set()
     assert_whole(table)
     compact(table, OPTIONS)
     assert_whole(table)
 
 
-def test_files_of_expired_snapshots_are_removed(table: Table, tmp_path: Path) -> None:
+def test_files_of_expired_snapshots_are_removed_after_a_while(table: Table, tmp_path: Path) -> None:
     appended(table, 8)
-    upkeep = Upkeep(OPTIONS, now_ms=lambda: LATER_MS)
-    assert upkeep.run(table) == UpkeepReport(
-        rewritten_files=8, written_files=1, expired_snapshots=7, removed_files=7
-    )
+    tagged, old = table.metadata.snapshots[0], table.metadata.snapshots[4]
+    table.manage_snapshots().create_tag(tagged.snapshot_id, "audit").commit()
+    reader = table.scan(snapshot_id=old.snapshot_id)
+    now = [LATER_MS]
+    upkeep = Upkeep(OPTIONS, now_ms=lambda: now[0])
+    assert upkeep.run(table) == UpkeepReport(rewritten_files=8, written_files=1, expired_snapshots=6)
     assert upkeep.run(table) == UpkeepReport(), "nothing is due"
-    again = Upkeep(OPTIONS, now_ms=lambda: LATER_MS + 2 * OPTIONS.retention_ms)
-    assert again.run(table).expired_snapshots == 1
-    assert len([name for name in files_beneath(tmp_path) if name.endswith(".parquet")]) == 1
+    # A reader that has begun goes on for an hour, even if it reads an old snapshot.
+    assert len(cast("Any", reader).to_arrow()) == 25
+    now[0] += OPTIONS.retention_ms + OPTIONS.removal_interval_ms
+    assert upkeep.run(table) == UpkeepReport(expired_snapshots=1, removed_files=6)
+    now[0] += OPTIONS.removal_interval_ms
+    assert upkeep.run(table).removed_files > 0
+    # Those of the newest snapshot and of the tag.
+    assert len([name for name in files_beneath(tmp_path) if name.endswith(".parquet")]) == 2
+    assert len(rows_of(table, tagged.snapshot_id)) == 5
     assert_whole(table)
     append(table, 5)
     assert_whole(table)
 
 
-def test_the_upkeep_of_a_table_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("server", [versitygw, pytest.param(seaweedfs, marks=pytest.mark.long)])
+def test_the_upkeep_of_a_table_in_a_bucket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Callable[[], AbstractContextManager[str]]
+) -> None:
     use_test_credentials(monkeypatch)
-    with versitygw() as url:
+    with server() as url:
         place, _, endpoint = url.partition("?endpoint=")
         properties = {"warehouse": f"{place}/lake", "s3.endpoint": endpoint, "s3.region": "us-east-1"}
         table = make_table(catalog_in(tmp_path, HookedCatalog, **properties))
         appended(table, 8)
-        assert Upkeep(OPTIONS, now_ms=lambda: LATER_MS).run(table).rewritten_files == 8
-        later = Upkeep(OPTIONS, now_ms=lambda: LATER_MS + 2 * OPTIONS.retention_ms).run(table)
-        assert (later.expired_snapshots, later.removed_files > 8) == (1, True)
+        now = [LATER_MS]
+        upkeep = Upkeep(OPTIONS, now_ms=lambda: now[0])
+        assert upkeep.run(table).rewritten_files == 8
+        now[0] += 2 * OPTIONS.retention_ms
+        assert upkeep.run(table).expired_snapshots == 1
+        now[0] += OPTIONS.removal_interval_ms
+        assert upkeep.run(table).removed_files > 8
         append(table, 5)
         assert_whole(table)
 
@@ -346,8 +396,10 @@ def test_a_table_is_right_whenever_its_upkeep_is_killed(tmp_path: Path, stride: 
             assert offsets_of(table) == {"0": 16}
             assert_whole(table)
             # What the dead have left is removed.
-            for later in (2, 3):
-                Upkeep(OPTIONS, now_ms=lambda later=later: LATER_MS * later).run(table)
+            now = [0]
+            upkeep = Upkeep(OPTIONS, now_ms=lambda now=now: now[0])
+            for now[0] in (2 * LATER_MS, 3 * LATER_MS, 4 * LATER_MS):
+                upkeep.run(table)
             left = {name for name in files_beneath(here) if name.endswith(".parquet")}
             assert left == {name.removeprefix("file://") for name in files_of(table)}
             assert_whole(table)

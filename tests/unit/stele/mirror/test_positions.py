@@ -76,7 +76,6 @@ def test_a_copy_that_has_more_than_the_source_stops(source: SourceState) -> None
     with pytest.raises(Diverged) as raised:
         begin(CopyState(start=0, end=7, epoch=2), source)
     assert "7" in str(raised.value)
-    assert "stele mirror truncate" in str(raised.value)
 
 
 def test_an_epoch_that_goes_on_at_the_source_is_the_same() -> None:
@@ -84,10 +83,8 @@ def test_an_epoch_that_goes_on_at_the_source_is_the_same() -> None:
     check_epoch(7, 2, 2, 100)
 
 
-def test_the_reason_names_both_ends_and_what_to_do() -> None:
-    with pytest.raises(
-        Diverged, match=r"copy ends at 7 with leader epoch 2.*epoch 2 ends at 6.*stele mirror truncate"
-    ):
+def test_the_reason_names_both_ends() -> None:
+    with pytest.raises(Diverged, match=r"copy ends at 7 with leader epoch 2.*epoch 2 ends at 6"):
         check_epoch(7, 2, 2, 6)
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from stele.mirror.partition import PartitionCopy, State
 from stele.mirror.source.reads import Leader, SourceTopic
-from stele.mirror.status import Rate, document, state_of
+from stele.mirror.status import Delay, Rate, document, state_of
 from stele.mirror.topics import MirroredTopic, TopicState
 from stele.operations.mirrors import Copy
 from stele.records import TopicPartition
@@ -67,6 +67,7 @@ def shown(
         failure="",
         copied_bytes=7,
         bytes_per_s=1.6,
+        lag_s=3.14,
         not_copied=not_copied,
     )
 
@@ -76,6 +77,7 @@ def test_a_status_has_what_the_api_shows() -> None:
         "name": "m",
         "state": "failed",
         "lag": 6,
+        "lag_seconds": 3.1,
         "source_records": 20,
         "stopped": 1,
         "bytes_per_s": 2,
@@ -127,3 +129,35 @@ def test_a_rate_is_that_of_the_last_seconds() -> None:
     for second in range(2, 20):
         rate.of(100, float(second))
     assert rate.of(100, 20.0) == 0
+
+
+def test_a_gap_of_the_source_is_shown() -> None:
+    found = partitions("level")
+    found[TopicPartition("t", 0)].gap = (3, 7)
+    assert shown(found, [topic()])["not_copied"] == [
+        "t-0: the source deleted offsets 3 to 7 before they were copied"
+    ]
+
+
+def test_a_mirror_lags_since_the_source_had_what_a_copy_lacks() -> None:
+    delay, found = Delay(), partitions("level", "copying")
+    one, other = found.values()
+    assert delay.of(found, 5.0) == 0
+    # The other one gets on, but has not come to where the source ended at 5.
+    other.end, other.source_end = 9, 30
+    assert delay.of(found, 7.0) == 2
+    other.end = 12
+    assert delay.of(found, 8.0) == 0
+    # Records that come all the time are no lag, as long as they are copied.
+    for second in range(9, 20):
+        other.end, other.source_end = other.source_end, other.source_end + 10
+        assert delay.of(found, second) == 0
+    # The source does not answer: nobody knows where it ends.
+    one.state = other.state = "waiting"
+    assert delay.of(found, 3619.0) == 3600
+    one.state = other.state = "level"
+    other.end = other.source_end
+    assert delay.of(found, 3620.0) == 0
+    other.state = "diverged"
+    assert delay.of(found, 3630.0) == 10
+    assert delay.of({}, 3640.0) == 0

@@ -91,18 +91,15 @@ async def _heartbeat(context: Context, request: ConsumerGroupHeartbeatRequest) -
         assignor=request.server_assignor,
         owned=None
         if request.topic_partitions is None
-        else frozenset(
-            # Copied, because the hashes of so many ids take longer than a turn.
-            {
-                OwnedPartition(topic_id, partition)
-                async for topic_id, partitions in visited(
-                    ((UUID(bytes=topic.topic_id), topic.partitions) for topic in request.topic_partitions),
-                    SMALL_VISIT,
-                    budget,
-                )
-                async for partition in visited(partitions, SMALL_VISIT, budget)
-            }
-        ),
+        else {
+            OwnedPartition(topic_id, partition)
+            async for topic_id, partitions in visited(
+                ((UUID(bytes=topic.topic_id), topic.partitions) for topic in request.topic_partitions),
+                SMALL_VISIT,
+                budget,
+            )
+            async for partition in visited(partitions, SMALL_VISIT, budget)
+        },
         client_id=context.client_id,
         client_host=context.client_host,
     )

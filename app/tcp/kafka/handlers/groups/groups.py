@@ -60,7 +60,7 @@ async def list_groups(context: Context, request: ListGroupsRequest) -> ListGroup
     try:
         # Clients ask every broker, and put the answers together.
         groups = await list_coordinated(
-            context.listener.groups, states=list(request.states_filter), types=list(request.types_filter)
+            context.listener.groups, states=set(request.states_filter), types=set(request.types_filter)
         )
     except SteleError as error:
         return ListGroupsResponse(error_code=error_code_of(error), groups=())

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from ...wire.cdc_requests import Request, check_condition
 from .. import state as state_of
 from ..context import RunContext
 from ..decoding.notation import split_name
@@ -20,7 +21,6 @@ from ..postgres.catalog import TableInfo
 from ..postgres.connection import Connection, connect, translated
 from ..postgres.replication import Part, copy_rows, last_key
 from ..records.events import Position, Table
-from ..requests import Request, check_condition
 from ..shapes import shape_of
 from .windows import Passed, Snapshot, Window
 
@@ -40,12 +40,15 @@ _PATIENCE_S = 30.0
 
 @dataclass(slots=True, kw_only=True)
 class _Chunk:
-    """Rows of the copy ``key`` that wait for their place; ``rest`` is None if they are its last ones."""
+    """Rows of the copy ``key`` that wait for their place; ``rest`` is None if they are its last ones.
+
+    ``copied`` is how many rows the copy then has.
+    """
 
     key: str
     window: Window
     table: Table
-    count: int
+    copied: int
     rest: state_of.Copying | None
 
 
@@ -69,6 +72,8 @@ class CopiesBeside:
         self._connection: Connection | None = None
         self._passed: Passed | None = None
         self._chunk: _Chunk | None = None
+        # The copy to which the counts of the status belong.
+        self._shown = ""
         self._limit = _ROWS_FIRST
         self._waiting_since_s: float | None = None
 
@@ -85,7 +90,9 @@ class CopiesBeside:
                 f" where {copy.where}" if copy.where else "",
             )
             self._copying[key] = copy
-            if copy.table not in self._wanted:
+            if copy.table in self._wanted:
+                self._context.status.table(copy.table).is_copying = True
+            else:
                 self._refuse(key, copy, "it is not followed")
 
     def ask(self, requests: Iterable[Request]) -> None:
@@ -101,8 +108,14 @@ class CopiesBeside:
         """End a copy that whoever asked for it must correct."""
         logger.error("the copy of %s that was asked for cannot be made: %s", copy.table, reason)
         self._context.status.last_error = f"copy of {copy.table}: {reason}"
-        del self._copying[key]
+        self._end(key, copy.table)
         self._notebook.write(key, msgspec.structs.replace(copy, is_done=True), now_ms=_now_ms())
+
+    def _end(self, key: str, name: str) -> None:
+        del self._copying[key]
+        if name in self._wanted:
+            is_copying = any(other.table == name for other in self._copying.values())
+            self._context.status.table(name).is_copying = is_copying
 
     def close(self) -> None:
         if self._connection is not None:
@@ -155,13 +168,14 @@ class CopiesBeside:
             )
         name = chunk.table.name
         counts = self._context.status.table(name)
-        counts.copied += chunk.count
+        counts.copied = chunk.copied
         if chunk.rest is not None:
             self._notebook.write(chunk.key, chunk.rest, now_ms=_now_ms())
             self._copying[chunk.key] = chunk.rest
             return
         logger.info("copied %s: %d rows", name, counts.copied)
-        copy = self._copying.pop(chunk.key)
+        copy = self._copying[chunk.key]
+        self._end(chunk.key, name)
         self._limit = _ROWS_FIRST
         if chunk.key.startswith(state_of.COPY):
             self._notebook.write(chunk.key, None, now_ms=_now_ms())
@@ -195,7 +209,17 @@ class CopiesBeside:
         info = self._context.postgres.table(*split_name(copy.table))
         if not info.has_keys():
             raise CdcError(f"{copy.table} has no key, by which it could be copied in parts")
-        check_condition(copy.where)
+        try:
+            check_condition(copy.where)
+        except ValueError as error:
+            raise CdcError(str(error)) from error
+        if key != self._shown:
+            self._shown = key
+            counts = self._context.status.table(copy.table)
+            counts.copied = copy.copied
+            counts.expected = (
+                0 if copy.where else self._context.postgres.estimated_rows(info.schema, info.table)
+            )
         connection = self._connection = self._connection or connect(self._context.options.dsn)
         with translated(), connection.cursor() as cursor:
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -252,14 +276,15 @@ class CopiesBeside:
             ) from error
         self._limit = min(_ROWS, 2 * len(rows) + 1 if is_cut else 2 * self._limit)
         end = info.key_of(rows[-1]) if is_cut else until
+        copied = copy.copied + len(rows)
         table = shape_of(info.relation(), keys=info.keys, context=self._context)
         source = table.source(lsn=copy.lsn, commit_lsn=copy.lsn, xid=None, ts_us=_now_ms() * 1000)
         return _Chunk(
             key=key,
             window=Window(str(uuid.uuid4()).encode(), snapshot, (table.read(row, source) for row in rows)),
             table=table,
-            count=len(rows),
-            rest=msgspec.structs.replace(copy, after=end) if end else None,
+            copied=copied,
+            rest=msgspec.structs.replace(copy, after=end, copied=copied) if end else None,
         )
 
     def _wait(self, name: str, xid: int) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from .. import state as state_of
 from ..context import RunContext
-from ..decoding.notation import quoted_table, split_name
+from ..decoding.notation import split_name
 from ..decoding.pgoutput import Row
 from ..decoding.snapshot import parse_line
 from ..errors import CdcError, Stopped
@@ -74,6 +74,7 @@ class Copies:
         # Before any snapshot: what is altered after this is noticed, at the latest by the next run.
         self._published = published_tables(self._postgres, self._options)
         self._names = {table.table_id: name for name, table in self._published.items()}
+        self._status.follows(self._wanted)
         self._leave(set(self._state.tables) - self._wanted)
         topics = self._context.writer.existing_topics()
         for name in sorted(self._wanted):
@@ -323,11 +324,8 @@ class Copies:
     def _copy(self, connection: Connection, info: TableInfo, lsn: int, *, is_repeated: bool) -> None:
         shape, source, store = self._begin_copy(info, lsn, is_repeated=is_repeated)
         counts = self._status.table(info.name)
-        counts.copied = 0
-        counts.expected = self._postgres.rows(
-            "SELECT GREATEST(reltuples, 0)::bigint FROM pg_class WHERE oid = %s::regclass",
-            (quoted_table(info.schema, info.table),),
-        )[0][0]
+        counts.copied, counts.is_copying = 0, True
+        counts.expected = self._postgres.estimated_rows(info.schema, info.table)
         has_parts = self._is_resumable and info.has_keys()
         last: Row = []
 
@@ -338,7 +336,7 @@ class Copies:
             counts.copied += 1
             if has_parts and self._context.must_flush:
                 # Together with these rows.
-                copying = state_of.Copying(info.name, lsn, info.key_of(last))
+                copying = state_of.Copying(info.name, lsn, info.key_of(last), copied=counts.copied)
                 self._notebook.write(COPY + info.name, copying, now_ms=_now_ms())
                 self._again.discard(info.name)
             self._flush_if_due()
@@ -351,6 +349,7 @@ class Copies:
             after = info.key_of(last) if last else ()
             copy_rows(connection, info, row, Part(limit=_PART_ROWS, after=after))
         self._context.flush()
+        counts.is_copying = False
 
     def _flush_if_due(self) -> None:
         if self._context.must_flush:

@@ -10,6 +10,7 @@ Every length is checked against the rest of the message before anything is alloc
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -18,8 +19,8 @@ COLUMNS_MAX = 1664
 # Microseconds from the Unix epoch to 2000-01-01T00:00Z, from which PostgreSQL counts.
 _EPOCH_US = 946_684_800_000_000
 
-_BEGIN = struct.Struct(">QqI")
-_COMMIT = struct.Struct(">BQQq")
+_BEGIN = struct.Struct(">xQqI")
+_COMMIT = struct.Struct(">xBQQq")
 _STREAM_COMMIT = struct.Struct(">IBQQq")
 # Relation and kind of the first tuple, after the type of the message; within a stream, the transaction is before them.
 _CHANGE = struct.Struct(">xIc")
@@ -42,11 +43,10 @@ class Unchanged:
 UNCHANGED: Final = Unchanged()
 # Text format; None is NULL.
 Datum: TypeAlias = bytes | Unchanged | None
-Row: TypeAlias = list[Datum]
+Row: TypeAlias = Sequence[Datum]
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(NamedTuple):
     """Start of a transaction; ``commit_lsn`` is its place in commit order."""
 
     commit_lsn: int
@@ -58,8 +58,7 @@ class Begin:
         return self.commit_us // 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """End of a transaction; confirming ``end_lsn`` confirms it."""
 
     commit_lsn: int
@@ -249,10 +248,10 @@ def decode(data: bytes, *, in_stream: bool = False) -> Message:
     """
     if not data:
         raise PgOutputError("an empty message")
-    # Most messages are changes of rows, which are read without a reader.
-    change = _CHANGES.get(data[0])
-    if change is not None:
-        return change(data, in_stream)
+    # Most messages are changes of rows, and begins and commits, which are read without a reader.
+    frequent = _FREQUENT.get(data[0])
+    if frequent is not None:
+        return frequent(data, in_stream)
     reader = _Reader(data)
     kind = data[0:1]
     try:
@@ -272,14 +271,26 @@ def _xid(reader: _Reader, in_stream: bool) -> int | None:
     return reader.int32() if in_stream else None
 
 
-def _begin(reader: _Reader, _: bool) -> Message:
-    lsn, at, xid = reader.unpack(_BEGIN)
+def _begin(data: bytes, _: bool) -> Message:
+    lsn, at, xid = _unpack(_BEGIN, data)
     return Begin(lsn, _us(at), xid)
 
 
-def _commit(reader: _Reader, _: bool) -> Message:
-    _flags, lsn, end, at = reader.unpack(_COMMIT)
+def _commit(data: bytes, _: bool) -> Message:
+    _flags, lsn, end, at = _unpack(_COMMIT, data)
     return Commit(lsn, end, _us(at) // 1000)
+
+
+def _unpack(layout: struct.Struct, data: bytes) -> tuple[int, ...]:
+    try:
+        return layout.unpack(data)
+    except struct.error:
+        said = (
+            "is cut short"
+            if len(data) < layout.size
+            else f"{len(data) - layout.size} bytes trail the message"
+        )
+        raise PgOutputError(f"a message of {len(data)} bytes: {said}") from None
 
 
 def _relation(reader: _Reader, in_stream: bool) -> Message:
@@ -319,7 +330,7 @@ def _row(data: bytes, position: int) -> tuple[Row, int]:
     if count > COLUMNS_MAX:
         raise PgOutputError(f"a tuple of {count} columns; {COLUMNS_MAX} are possible")
     position += 2
-    values: Row = []
+    values: list[Datum] = []
     append, end = values.append, len(data)
     try:
         for _ in range(count):
@@ -422,10 +433,14 @@ def _other(reader: _Reader, _: bool) -> Message:
     return Other()
 
 
-_CHANGES = {ord("I"): _insert, ord("U"): _update, ord("D"): _delete}
+_FREQUENT = {
+    ord("B"): _begin,
+    ord("C"): _commit,
+    ord("I"): _insert,
+    ord("U"): _update,
+    ord("D"): _delete,
+}
 _DECODERS = {
-    b"B": _begin,
-    b"C": _commit,
     b"R": _relation,
     b"T": _truncate,
     b"S": _stream_start,

@@ -17,7 +17,7 @@ The session must have the settings of ``SESSION_SETTINGS``.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -37,6 +37,8 @@ SESSION_SETTINGS = {
 }
 
 _encode_text = msgspec.json.Encoder().encode
+# What stands in a JSON string as it is.
+_PLAIN = bytes(byte for byte in range(0x20, 0x80) if byte not in b'"\\')
 # Deeper than any array of PostgreSQL (6), and far below the recursion limit.
 _DEPTH_MAX = 32
 
@@ -48,6 +50,13 @@ class ArrayError(ValueError):
 def text(value: bytes) -> bytes:
     """Encode as a JSON string; bytes that are not UTF-8 (in SQL_ASCII) as ``\\xff``."""
     return _encode_text(value.decode("utf-8", "backslashreplace"))
+
+
+def inner_texts(values: Sequence[bytes]) -> Sequence[bytes]:
+    """Return what is between the quotes of texts that are encoded as JSON strings."""
+    if not b"".join(values).translate(None, _PLAIN):
+        return values
+    return [text(value)[1:-1] for value in values]
 
 
 def as_is(value: bytes) -> bytes:

@@ -75,6 +75,7 @@ class SlotInfo:
     confirmed_lsn: int
     wal_status: str | None
     lag_bytes: int
+    retained_bytes: int | None
     can_fail_over: bool | None
     standbys: str | None
 
@@ -399,13 +400,14 @@ class Postgres:
         failover = f"failover, {_STANDBYS}" if self.server_version >= FAILOVER_SINCE else "NULL, NULL"
         rows = self.rows(
             f"SELECT plugin, database = current_database(), active_pid, confirmed_flush_lsn::text, {status}, {failover}, "  # noqa: S608
-            "pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint "
+            "pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint, "
+            "pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint "
             "FROM pg_replication_slots WHERE slot_name = %s",
             (name,),
         )
         if not rows:
             return None
-        ((plugin, is_here, pid, confirmed, wal_status, can_fail_over, standbys, lag),) = rows
+        ((plugin, is_here, pid, confirmed, wal_status, can_fail_over, standbys, lag, retained),) = rows
         if plugin != "pgoutput" or not is_here:
             raise CdcError(
                 f"slot {name} belongs to another database or plugin ({plugin}); choose another --slot"
@@ -416,9 +418,17 @@ class Postgres:
             confirmed_lsn=lsn_of(confirmed),
             wal_status=wal_status,
             lag_bytes=lag,
+            retained_bytes=retained,
             can_fail_over=can_fail_over,
             standbys=standbys if can_fail_over else None,
         )
+
+    def estimated_rows(self, schema: str, table: str) -> int:
+        """Return how many rows the planner expects in a table. Raises CdcError, Interrupted."""
+        return self.rows(
+            "SELECT GREATEST(reltuples, 0)::bigint FROM pg_class WHERE oid = %s::regclass",
+            (quoted_table(schema, table),),
+        )[0][0]
 
     def drop_slot(self) -> None:
         """Drop the slot as soon as the WAL sender of this run has ended. Raises CdcError, Interrupted."""

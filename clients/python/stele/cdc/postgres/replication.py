@@ -12,6 +12,7 @@ import psycopg2
 from psycopg2 import sql
 
 from ..decoding.notation import lsn_of, quoted_name, quoted_table
+from ..decoding.runs import ROW_BYTES_MAX, ROWS_MAX, Run
 from ..errors import Interrupted
 from ..options import CdcOptions
 from .catalog import FAILOVER_SINCE, SERVER, TableInfo
@@ -112,17 +113,26 @@ class Stream:
     def fileno(self) -> int:
         return self._connection.fileno()
 
-    def read(self) -> tuple[int, bytes] | None:
+    def read(self, run: Run) -> tuple[int, bytes] | None:
         """Return the LSN and payload of the next message; None if none is available.
 
-        Answers keepalives.
+        Changes before it that continue ``run`` are added to it. Answers keepalives.
         """
+        read_message = self._cursor.read_message
+        head, lsns, payloads = run.head, run.lsns, run.payloads
+        size = len(head or b"")
         try:
-            message = self._cursor.read_message()
+            # As ``Run.goes_on``, without a call for each.
+            while (message := read_message()) is not None:
+                payload: bytes = message.payload
+                if payload[:size] != head or len(payload) > ROW_BYTES_MAX or len(lsns) >= ROWS_MAX:
+                    return message.data_start, payload
+                lsns.append(message.data_start)
+                payloads.append(payload)
         except psycopg2.Error:
             with translated():
                 raise
-        return None if message is None else (message.data_start, message.payload)
+        return None
 
     @property
     def wal_end(self) -> int:

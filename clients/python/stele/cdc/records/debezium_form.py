@@ -9,7 +9,7 @@ from typing import Any
 from ..decoding.pgoutput import Relation, Row, Unchanged
 from ..errors import CdcError
 from .debezium_types import ConnectType, Schema
-from .forms import encode_json
+from .forms import ValueForm, encode_json
 
 VERSION = "3.6.1.Final"
 """The release whose form this is; readers compare it."""
@@ -48,7 +48,7 @@ _AFTER_ROWS: list[Schema] = [
 ]  # fmt: skip
 
 
-class DebeziumForm:
+class DebeziumForm(ValueForm):
     """Makes keys, and values as of ``ValueForm``.
 
     Columns outside of the key may be null, because PostgreSQL sends neither the other columns of a deleted key nor

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, Self, TypeAlias, cast
 
-from ..decoding.pgoutput import Change, Delete, Insert, Relation, Row, Truncate, Unchanged, Update
+from ...wire import record_batch
+from ..decoding.pgoutput import Begin, Delete, Relation, Row, Truncate, Unchanged, Update
 from ..decoding.values import Encoder
 from ..errors import CdcError
 from .debezium_form import DebeziumForm
@@ -38,6 +39,7 @@ class Position(NamedTuple):
 
 
 EVENT_ID = "event_id"
+_EVENT_ID_BYTES_MAX = 16 + 16 + 20 + 2
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 _OPERATIONS = {op: ("operation", op.encode()) for op in "rcudt"}
 
@@ -94,7 +96,11 @@ class Table:
         self._with_tombstones = with_tombstones
         self._has_record_per_row = has_record_per_row
         self._is_row_only = is_row_only
-        self._fallback = self.name.encode()
+        # It also chooses the partition of rows without a key.
+        self.fallback: bytes = self.name.encode()
+        self.header_bytes: int = (
+            sum(map(len, (*self._channel, *_OPERATIONS["c"], EVENT_ID))) + _EVENT_ID_BYTES_MAX
+        )
 
     def source(self, *, lsn: int, commit_lsn: int, xid: int | None, ts_us: int) -> bytes:
         """Return what events of a change, or of a copy, have in common."""
@@ -119,12 +125,40 @@ class Table:
     def truncate(self, source: bytes) -> Event:
         return Event("t", None, self._value(b"t", None, None, source))
 
-    def events(self, change: Change, source: bytes) -> Iterable[Event]:
-        """Return the events of a change; ``source`` is that of its transaction."""
+    def new_rows(
+        self,
+        op: str,
+        rows: Sequence[Row],
+        lsns: Sequence[int],
+        event_ids: Sequence[bytes],
+        transaction: Begin,
+        *,
+        is_whole: bool,
+    ) -> list[record_batch.Row]:
+        """Return the records of rows that are inserted, or updated without an old row; no value is left out.
+
+        ``is_whole``: no value is NULL either.
+        """
+        values = self._form.new_rows(
+            op.encode(), rows, lsns, transaction, is_whole=is_whole, is_row_only=self._is_row_only
+        )
+        debezium, at, timestamp_ms = self._debezium, self._keys, transaction.commit_ms
+        keys: Iterable[bytes | None]
+        if debezium is not None:
+            keys = map(debezium.key, rows)
+        elif is_whole and len(at) == 1:
+            keys = cast("list[bytes]", [row[at[0]] for row in rows])
+        else:
+            keys = map(self._key, rows)
+        channel, operation = self._channel, _OPERATIONS[op]
+        return [
+            (timestamp_ms, key, value, [channel, operation, (EVENT_ID, event_id)])
+            for key, value, event_id in zip(keys, values, event_ids, strict=True)
+        ]
+
+    def events(self, change: Update | Delete | Truncate, source: bytes) -> Iterable[Event]:
+        """Return the events of a change; ``source`` is that of its transaction. Rows of a run are ``new_rows``."""
         match change:
-            case Insert():
-                row = change.row
-                return (self._event("c", row, self._value(b"c", None, self._form.row(row), source)),)
             case Update():
                 return self._update(change, source)
             case Delete():
@@ -175,7 +209,7 @@ class Table:
         if self._debezium is None:
             return Event(op, self._key(row), value)
         headers = () if other is None else ((header, self._debezium.plain_key(other)),)
-        return Event(op, self._debezium.key(row), value, self._fallback, headers)
+        return Event(op, self._debezium.key(row), value, self.fallback, headers)
 
     def _delete(
         self, old: Row, source: bytes, *, is_key_only: bool, new: Row | None = None
@@ -195,9 +229,9 @@ class Table:
         keys = self._keys
         if len(keys) == 1:
             datum = row[keys[0]]
-            return datum if isinstance(datum, bytes) else self._fallback
+            return datum if isinstance(datum, bytes) else self.fallback
         if not keys:
-            return self._fallback
+            return self.fallback
         return b"{%s}" % b",".join(self._fields[index] + self._json(index, row[index]) for index in keys)
 
     def _json(self, index: int, datum: object) -> bytes:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, cast
 
 import msgspec
 
-from ..decoding.pgoutput import UNCHANGED, Relation, Row, Unchanged
-from ..decoding.values import Encoder
+from ..decoding.pgoutput import UNCHANGED, Begin, Relation, Row, Unchanged
+from ..decoding.values import Encoder, as_is, inner_texts, quoted, text
 from ..errors import CdcError
 from . import avro_values
 from .avro_values import NULL, PRESENT
 
 encode_json: Callable[[object], bytes] = msgspec.json.Encoder().encode
+_ENVELOPE = b'%s{"op":"%s","before":%s,"after":%s,%s"source":%s'
+_LSN = b'{"lsn":%d'
+# Rows for which no format is made.
+_FEW = 4
 
 
 class ValueForm(Protocol):
@@ -39,8 +43,35 @@ class ValueForm(Protocol):
         self, op: bytes, before: bytes | None, after: bytes | None, source: bytes, unchanged: Sequence[str]
     ) -> bytes: ...
 
+    def new_rows(
+        self,
+        op: bytes,
+        rows: Sequence[Row],
+        lsns: Sequence[int],
+        transaction: Begin,
+        *,
+        is_whole: bool,
+        is_row_only: bool,
+    ) -> list[bytes]:
+        """Return the values of records of rows that are inserted, or updated without an old row.
 
-class JsonForm:
+        ``is_whole``: each row has all its values, and no NULL. ``is_row_only``: without an envelope.
+
+        Raises:
+            CdcError: the form has no such value.
+        """
+        if is_row_only:
+            return [self.record(self.row(row)) for row in rows]
+        commit_lsn, xid, ts_us = transaction.commit_lsn, transaction.xid, transaction.commit_us
+        return [
+            self.envelope(
+                op, None, self.row(row), self.source(lsn=lsn, commit_lsn=commit_lsn, xid=xid, ts_us=ts_us), ()
+            )
+            for row, lsn in zip(rows, lsns, strict=True)
+        ]
+
+
+class JsonForm(ValueForm):
     """JSON after a ``prefix``, which names the schema; without a schema it is empty."""
 
     def __init__(self, relation: Relation, encoders: Sequence[Encoder], *, prefix: bytes = b"") -> None:
@@ -50,8 +81,8 @@ class JsonForm:
             for column, encode in zip(columns, encoders, strict=True)
         ]
         self._encoders = list(encoders)
-        # Of a row with all its values.
-        self._whole = b"{%s}" % b",".join(field.replace(b"%", b"%%") + b"%s" for field, *_ in self._columns)
+        # Of a row with all its values, which are encoded.
+        self._whole = b"{%s}" % b",".join(_escaped(field) + b"%s" for field, *_ in self._columns)
         self._prefix = prefix
         self._table = b',"schema":%s,"table":%s}}' % (
             encode_json(relation.schema),
@@ -74,9 +105,47 @@ class JsonForm:
             ]
         )
 
+    def new_rows(
+        self,
+        op: bytes,
+        rows: Sequence[Row],
+        lsns: Sequence[int],
+        transaction: Begin,
+        *,
+        is_whole: bool,
+        is_row_only: bool,
+    ) -> list[bytes]:
+        if len(rows) < _FEW:
+            return super().new_rows(op, rows, lsns, transaction, is_whole=is_whole, is_row_only=is_row_only)
+        columns: list[Sequence[Any]] = []
+        members: list[bytes] = []
+        by_column = cast("Iterable[tuple[bytes | None, ...]]", zip(*rows, strict=True))
+        for (field, encode, _), data in zip(self._columns, by_column, strict=True):
+            member = b"%s"
+            column = encoded = cast("Sequence[bytes]", data)
+            if not is_whole and None in data:
+                encoded = [b"null" if datum is None else encode(datum) for datum in data]
+            elif encode is quoted or encode is text:
+                member = b'"%s"'
+                encoded = column if encode is quoted else inner_texts(column)
+            elif encode is not as_is:
+                encoded = list(map(encode, column))
+            columns.append(encoded)
+            members.append(_escaped(field) + member)
+        row = b"{%s}" % b",".join(members)
+        prefix = _escaped(self._prefix)
+        if is_row_only:
+            record = prefix + row
+            return [record % values for values in zip(*columns, strict=True)]
+        source = _LSN + _escaped(self._origin(transaction.xid, transaction.commit_us))
+        envelope = _ENVELOPE % (prefix, op, b"null", row, b"", source)
+        return [envelope % values for values in zip(*columns, lsns, strict=True)]
+
     def source(self, *, lsn: int, commit_lsn: int, xid: int | None, ts_us: int) -> bytes:
-        return b'{"lsn":%d,"txid":%s,"ts_ms":%d%s' % (
-            lsn,
+        return _LSN % lsn + self._origin(xid, ts_us)
+
+    def _origin(self, xid: int | None, ts_us: int) -> bytes:
+        return b',"txid":%s,"ts_ms":%d%s' % (
             b"null" if xid is None else b"%d" % xid,
             ts_us // 1000,
             self._table,
@@ -89,17 +158,10 @@ class JsonForm:
         self, op: bytes, before: bytes | None, after: bytes | None, source: bytes, unchanged: Sequence[str]
     ) -> bytes:
         left_out = b'"unchanged":[%s],' % b",".join(map(encode_json, unchanged)) if unchanged else b""
-        return b'%s{"op":"%s","before":%s,"after":%s,%s"source":%s' % (
-            self._prefix,
-            op,
-            before or b"null",
-            after or b"null",
-            left_out,
-            source,
-        )
+        return _ENVELOPE % (self._prefix, op, before or b"null", after or b"null", left_out, source)
 
 
-class AvroForm:
+class AvroForm(ValueForm):
     """Avro after a ``prefix``, which names the schema (``table_schemas.avro_schema``)."""
 
     def __init__(self, relation: Relation, encoders: Sequence[Encoder], *, prefix: bytes) -> None:
@@ -144,5 +206,10 @@ class AvroForm:
         return b"".join((self._prefix, avro_values.binary(op), *rows, left_out, source))
 
 
-def _text(text: str) -> bytes:
-    return avro_values.binary(text.encode())
+def _text(name: str) -> bytes:
+    return avro_values.binary(name.encode())
+
+
+def _escaped(literal: bytes) -> bytes:
+    """Return what a format makes ``literal`` of."""
+    return literal.replace(b"%", b"%%")

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 import click
+import msgspec
 
 _EVERY_S = 0.1
 _BAR_WIDTH = 30
@@ -68,6 +69,24 @@ class ByteProgress(_Line):
             megabytes = done / 1e6
             rate = self._per_second(megabytes)
             self._draw(f"{_bar(done, total)}  {megabytes:,.0f} MB  {rate:,.0f} MB/s")
+
+
+class StatementProgress(_Line):
+    """Shows how much of its topics a SQL statement has read, from the lines of its answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rest = b""
+
+    def watch(self, part: bytes) -> None:
+        """Look for progress in the next part of an answer."""
+        *lines, self._rest = (self._rest + part).split(b"\n")
+        for line in lines:
+            if line.startswith(b'{"progress"') and self._is_due():
+                progress = msgspec.json.decode(line)["progress"]
+                done, total = progress["offsets"], progress["of"]
+                bar = f"{_bar(done, total)}  {done:,} of {total:,} offsets  " if total else ""
+                self._draw(f"{bar}{progress['bytes'] / 1e6:,.0f} MB read")
 
 
 def _bar(done: int, total: int) -> str:

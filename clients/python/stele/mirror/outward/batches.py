@@ -18,9 +18,9 @@ from ..positions import LeftOut, NotCopyable, Sample
 
 # A batch up to this size is joined with its neighbours, so that a producer of single records does not cost a request each.
 _SMALL_BYTES = 32 << 10
-_JOINED_BYTES_MAX = 256 << 10
-# The epoch of all batches with equal offsets. No producer gets that far, so it shows whose batch is the last one.
-EPOCH = 0x5354
+JOINED_BYTES_MAX = 256 << 10
+# Epochs of batches with equal offsets, one per cluster that they come from. No producer of others gets that far.
+_EPOCHS = 1 << 14
 _SEQUENCES = 1 << 31
 _HEAD = struct.Struct(">qiibI")
 _PRODUCER = struct.Struct(">qhi")
@@ -46,9 +46,12 @@ class Outgoing(NamedTuple):
     runs: Sequence[Run]
 
 
-def is_equal_copy(header: rb.BatchHeader) -> bool:
-    """Return whether a batch of the target was written by a mirror with equal offsets."""
-    return header.producer_epoch == EPOCH and header.has_producer_id
+def epoch_of(cluster_id: str) -> int:
+    """Return the epoch of all batches with equal offsets from a cluster.
+
+    By it the target tells apart what two clusters write at the same offsets: it refuses one of them.
+    """
+    return _EPOCHS | crc32c.crc32c(cluster_id.encode()) % _EPOCHS
 
 
 def next_sequence(header: rb.BatchHeader) -> int:
@@ -65,11 +68,16 @@ def number_batch(batch: bytearray, producer_id: int, epoch: int, sequence: int) 
 
 
 def outgoing(
-    batches: rb.Buffer, position: int, left_out: LeftOut, *, keeps_offsets: bool
+    batches: rb.Buffer,
+    position: int,
+    left_out: LeftOut,
+    *,
+    keeps_offsets: bool,
+    joined_bytes_max: int = JOINED_BYTES_MAX,
 ) -> tuple[list[Outgoing], NotCopyable | None]:
     """Return what to send for whole batches that follow ``position``, and why the rest cannot be sent.
 
-    Without equal offsets, the first batch may begin before.
+    Without equal offsets, the first batch may begin before. Batches are joined up to ``joined_bytes_max``.
 
     Raises ``NotCopyable`` if records do not parse.
     """
@@ -85,7 +93,7 @@ def outgoing(
                 break
         elif not _has_records(header, before, left_out.aborted):
             continue
-        if small and not _joins(small, header):
+        if small and not _joins(small, header, joined_bytes_max):
             made.extend(_joined(batches, small, before))
             small = []
         small.append(header)
@@ -116,12 +124,12 @@ def _is_whole(header: rb.BatchHeader) -> bool:
     return header.record_count == header.last_offset_delta + 1
 
 
-def _joins(small: Sequence[rb.BatchHeader], header: rb.BatchHeader) -> bool:
+def _joins(small: Sequence[rb.BatchHeader], header: rb.BatchHeader, bytes_max: int) -> bool:
     size = sum(one.size for one in small)
     return (
         header.size <= _SMALL_BYTES >= small[0].size
         and header.compression == small[0].compression
-        and size + header.size <= _JOINED_BYTES_MAX
+        and size + header.size <= bytes_max
     )
 
 

@@ -21,19 +21,30 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from uuid import UUID
 
-from ...errors import SteleClientError, TopicExistsError, UnexpectedEndError, UnknownTopicError
+from ...errors import SteleClientError, TopicExistsError, UnexpectedEndError
 from ...operations.mirrors import Copy
 from ...records import TopicPartition
 from ...wire import record_batch as rb
 from ...wire.error_codes import ErrorCode
 from ...wire.isolation_level import IsolationLevel
+from ..errors import SourceError, SourceReplied
 from ..positions import NO_EPOCH, NOTHING, CopyState, Diverged, LeftOut, NotCopyable, Sample
 from ..source import reads
 from ..source.cluster import Source
 from ..source.reads import Commit, FetchFrom, Leader, SourceConfigValue
 from ..target import MIRROR, NoState, Target
 from . import writes
-from .batches import EPOCH, INSTEAD, Outgoing, is_equal_copy, next_sequence, number_batch, outgoing, samples
+from .batches import (
+    INSTEAD,
+    JOINED_BYTES_MAX,
+    Outgoing,
+    epoch_of,
+    next_sequence,
+    number_batch,
+    outgoing,
+    samples,
+)
+from .groups import JoinedGroups
 from .translation import Translation
 from .writes import Producer
 
@@ -42,8 +53,17 @@ _ANY_START = (1 << 63) - 1
 _FETCH_BYTES = 8 << 20
 _PAIRS_MAX = 5000
 _NOTES_PER_BATCH = 500
-# Of every producer, this one would get the times of the copying instead of those of the records.
-_NOT_COPIED = frozenset({"message.timestamp.type"})
+# By the first, records would get the times of the copying. The others are about replicas, of which the target gives as
+# many as it does by itself: with too few in sync it would take no record.
+_NOT_COPIED = frozenset(
+    {
+        "message.timestamp.type",
+        "min.insync.replicas",
+        "unclean.leader.election.enable",
+        "leader.replication.throttled.replicas",
+        "follower.replication.throttled.replicas",
+    }
+)
 # Of errors of a produce request: no later one can succeed.
 _FINAL = frozenset(
     {
@@ -54,6 +74,7 @@ _FINAL = frozenset(
         ErrorCode.POLICY_VIOLATION,
     }
 )
+_UNKNOWN_PRODUCER = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 # Longer than replicas may lag.
 _FORGOTTEN_S = 60.0
 _FENCE_ATTEMPTS = 50
@@ -81,9 +102,17 @@ class KafkaTarget(Target):
     """Writes to a cluster, as a producer and as an administrator."""
 
     has_batches: bool = False
+    advice: str = (
+        "another producer writes to the topic there, such as a mirror of another cluster, or the topic here is another one; "
+        "delete it there to copy it again"
+    )
 
-    def __init__(self, cluster: Source, *, mirror: str, keeps_offsets: bool) -> None:
+    def __init__(
+        self, cluster: Source, *, mirror: str, keeps_offsets: bool, source_id: Callable[[], str] = str
+    ) -> None:
+        """``source_id`` returns the id of the cluster that is copied; it is known once its topics are."""
         self._cluster = cluster
+        self._source_id = source_id
         self._mirror = mirror
         self._keeps_offsets = keeps_offsets
         self.isolation: IsolationLevel = (
@@ -97,6 +126,9 @@ class KafkaTarget(Target):
         self._notes = TopicPartition(f"stele-mirror-{mirror}", 0)
         # By the id of the topic, so that those of one that was deleted do not count.
         self._translations: dict[tuple[TopicPartition, bytes], Translation] = {}
+        # By topic: what single batches fit into must not be too small for them together.
+        self._joined_max: dict[str, int] = {}
+        self._joined = JoinedGroups(cluster)
         self._beginning = asyncio.Lock()
         self._noting = asyncio.Lock()
 
@@ -112,6 +144,8 @@ class KafkaTarget(Target):
         if found.error:
             raise writes.failure(f"topic {topic!r} of the target", found.error)
         configs = (await reads.topic_configs(self._cluster, [topic])).get(topic, {})
+        limit = configs.get("max.message.bytes")
+        self._joined_max[topic] = min(JOINED_BYTES_MAX, int((limit and limit.value) or JOINED_BYTES_MAX))
         values = {
             name: one.value
             for name, one in configs.items()
@@ -157,14 +191,17 @@ class KafkaTarget(Target):
             if self._keeps_offsets:
                 begin = self._equal_lane
             else:
-                begin = await self._begin_translated(copies, leaders, found)
+                try:
+                    begin = await self._begin_translated(copies, leaders, found)
+                except NotCopyable as error:
+                    return dict.fromkeys(copies, error)
             for name, topic_id in copies.items():
                 if name in found:
                     continue
                 try:
                     self._lanes[name] = lane = await begin(name, topic_id, _led(name, leaders))
                     found[name] = CopyState(start=_ANY_START, end=lane.position, epoch=NO_EPOCH)
-                except (SteleClientError, Diverged, NotCopyable) as error:
+                except (SteleClientError, SourceReplied, Diverged, NotCopyable) as error:
                     found[name] = error
             # Where it goes on, so that it is known even once the target has deleted the last records.
             await self._note(
@@ -243,15 +280,16 @@ class KafkaTarget(Target):
                 found = [] if header.is_control else list(samples(records, header))
             if last is None or last.is_control:
                 raise Diverged(
-                    f"{name} ends in the target with the end of a transaction, or with a hole, which no copy has. Delete it there"
+                    f"{name} ends in the target with the end of a transaction, or with a hole, which no copy has"
                 )
-        if last is not None and is_equal_copy(last) and not self._is_forgotten(name, end):
-            producer, sequence = Producer(last.producer_id, EPOCH), next_sequence(last)
+        epoch = epoch_of(self._source_id())
+        if last is not None and last.producer_epoch == epoch and not self._is_forgotten(name, end):
+            producer, sequence = Producer(last.producer_id, epoch), next_sequence(last)
         else:
             # The same one for each mirror that begins here, so that only one of them can append.
             if end not in self._producers:
                 self._producers[end] = await writes.producer(self._cluster, f"{self._notes.topic}-{end}")
-            producer, sequence = Producer(self._producers[end].id, EPOCH), 0
+            producer, sequence = Producer(self._producers[end].id, epoch), 0
         return _Lane(leader, producer, position=end, end=end, sequence=sequence, samples=found)
 
     def _is_forgotten(self, name: TopicPartition, end: int) -> bool:
@@ -273,6 +311,8 @@ class KafkaTarget(Target):
         """Make the partitions refuse what is still under way; return what begins one of them.
 
         Those that cannot begin are added to ``found``. Nothing is written to one that has records of others.
+
+        Raises ``NotCopyable`` if the translation is that of another cluster.
         """
         if self._notes not in self._lanes:
             if await self.describe(self._notes.topic) is None:
@@ -289,11 +329,10 @@ class KafkaTarget(Target):
                 is_new = self._translation(name, topic_id).is_empty
                 if is_new and await self._last(name, topic_id, leader, start, end) is not None:
                     raise Diverged(
-                        f"{name} has records in the target that this mirror did not write, or does not know any more. Delete it "
-                        "there"
+                        f"{name} has records in the target that this mirror did not write, or does not know any more"
                     )
                 sound.append(name)
-            except (SteleClientError, Diverged) as error:
+            except (SteleClientError, SourceReplied, Diverged) as error:
                 found[name] = error
         known = {name: self._translation(name, copies[name]) for name in sound}
         cut_short = {name for name, translation in known.items() if translation.is_beginning}
@@ -311,8 +350,8 @@ class KafkaTarget(Target):
         for attempt in range(_FENCE_ATTEMPTS):
             try:
                 return await writes.producer(self._cluster, self._notes.topic)
-            except SteleClientError as error:
-                if error.code != ErrorCode.CONCURRENT_TRANSACTIONS or attempt == _FENCE_ATTEMPTS - 1:
+            except SourceReplied as error:
+                if error.number != ErrorCode.CONCURRENT_TRANSACTIONS or attempt == _FENCE_ATTEMPTS - 1:
                     raise
             await asyncio.sleep(_FENCE_PAUSE_S)
         raise AssertionError("unreachable: the last attempt returns or raises")
@@ -323,17 +362,31 @@ class KafkaTarget(Target):
         # What was under way with the translations before begins again.
         self._lanes.clear()
         self._translations.clear()
+        owner: str | None = None
         async for records, header in self._batches(self._notes, found.topic_id, leader, start, end):
             if header.is_control:
                 continue
             for record in rb.decode_records(records, header):
-                topic, topic_id, partition = json.loads(record.key or b"")
+                key = json.loads(record.key or b"")
+                if isinstance(key, str):
+                    owner = key if owner is None else owner
+                    continue
+                topic, topic_id, partition = key
                 translation = self._translation(TopicPartition(topic, partition), UUID(topic_id).bytes)
                 pairs = json.loads(record.value or b"")
                 translation.is_beginning = not pairs
                 for source, target in pairs:
                     translation.note(source, target)
-        return _Lane(leader, producer, position=end, end=end, sequence=0)
+        lane = _Lane(leader, producer, position=end, end=end, sequence=0)
+        if owner is None:
+            row: rb.Row = (time.time_ns() // 1_000_000, json.dumps(self._source_id()).encode(), b"", [])
+            await self._send(self._notes, lane, Outgoing(rb.build_rows([row]), 1, ()))
+        elif owner != self._source_id():
+            raise NotCopyable(
+                f"topic {self._notes.topic!r} of the target belongs to a mirror of the same name of another cluster, {owner}: "
+                "give this mirror another name, or delete that topic if the other mirror is gone"
+            )
+        return lane
 
     def _translation(self, name: TopicPartition, topic_id: bytes) -> Translation:
         return self._translations.setdefault((name, topic_id), Translation())
@@ -371,7 +424,7 @@ class KafkaTarget(Target):
         if last is None and name in cut_short and translation.begins_after(start):
             # How many ends of transactions were deleted with the records is not known.
             raise Diverged(
-                f"{name} has lost its last records in the target before the mirror noted where it ends. Delete it there"
+                f"{name} has lost its last records in the target before the mirror noted where it ends"
             )
         after = start if last is None else last[1].next_offset
         position = translation.source_of(after)
@@ -400,7 +453,7 @@ class KafkaTarget(Target):
             while noted:
                 lane = self._lanes.get(self._notes)
                 if lane is None:
-                    raise writes.TargetRepliedError("the translation of offsets is read again")
+                    raise SourceError("the translation of offsets is read again")
                 # Those of a beginning are many, each with one pair at most; others come one by one.
                 count = 1 if len(noted[0][1]) > 1 else _NOTES_PER_BATCH
                 some, noted = noted[:count], noted[count:]
@@ -440,7 +493,13 @@ class KafkaTarget(Target):
             end = await self._offset(partition, lane.leader, reads.LATEST)
             if end != expected_end:
                 raise UnexpectedEndError(f"{partition} ends at {end} in the target, not at {expected_end}")
-        sent, refusal = outgoing(batches, expected_end, left_out, keeps_offsets=self._keeps_offsets)
+        sent, refusal = outgoing(
+            batches,
+            expected_end,
+            left_out,
+            keeps_offsets=self._keeps_offsets,
+            joined_bytes_max=self._joined_max.get(partition.topic, JOINED_BYTES_MAX),
+        )
         if lane.translation is not None and (pairs := new_pairs(lane.translation, sent, lane.end)):
             await self._note({partition: pairs}, {partition: topic_id})
         try:
@@ -464,20 +523,17 @@ class KafkaTarget(Target):
                 str(writes.failure(f"the target refuses a batch of {name}", done.error, done.message))
             )
         if done.error:
-            error = writes.failure(f"a batch of {name}", done.error, done.message)
-            is_unknown = error.code in (
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                ErrorCode.UNKNOWN_PRODUCER_ID,
-            )
+            is_unknown = done.error in _UNKNOWN_PRODUCER
             if is_unknown and self._refused.get(name, (-1, 0.0))[0] != lane.end:
                 self._refused[name] = lane.end, time.monotonic()
-            if isinstance(error, UnknownTopicError):
-                raise error
-            raise writes.TargetRepliedError(error.message, code=error.code)
+            what = f"a batch of {name}"
+            if done.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise writes.failure(what, done.error)
+            if self._keeps_offsets and done.error == ErrorCode.INVALID_PRODUCER_EPOCH:
+                what = f"a mirror of another cluster has the name {self._mirror!r}, too, and writes to {name}; {what}"
+            raise SourceReplied(what, done.error, done.message)
         if done.base_offset != lane.end:
-            raise Diverged(
-                f"the target put offset {lane.end} of {name} at {done.base_offset}: it has another producer. Delete the topic there"
-            )
+            raise Diverged(f"the target put offset {lane.end} of {name} at {done.base_offset}")
         lane.end += one.records
         lane.sequence += one.records
 
@@ -488,15 +544,30 @@ class KafkaTarget(Target):
         for name, one in offsets:
             lane = self._lanes.get(name)
             if lane is None:
-                raise writes.TargetRepliedError(f"{name} is beginning again")
+                raise SourceError(f"{name} is beginning again")
             if lane.translation is not None:
                 one = one._replace(offset=lane.translation.target_of(one.offset, lane.end))
             translated.append((name, one))
         try:
             await writes.commit(self._cluster, group, translated)
-        except writes.TargetRepliedError as error:
+        except SourceReplied as error:
             # Other groups may have another coordinator.
-            raise SteleClientError(error.message, code=error.code) from error
+            raise SteleClientError(str(error)) from error
+
+    async def consumed(self, group: str) -> Mapping[TopicPartition, int]:
+        offsets: dict[TopicPartition, int] = {}
+        try:
+            committed = await self._joined.committed(group)
+        except SourceError as error:
+            # As in ``commit``.
+            raise SteleClientError(str(error)) from error
+        for name, one in committed.items():
+            if (lane := self._lanes.get(name)) is None:
+                continue
+            translation = lane.translation
+            if translation is None or not translation.is_empty:
+                offsets[name] = one.offset if translation is None else translation.source_of(one.offset)
+        return offsets
 
 
 def _key(name: TopicPartition, topic_id: bytes) -> bytes:
@@ -506,7 +577,7 @@ def _key(name: TopicPartition, topic_id: bytes) -> bytes:
 def _led(name: TopicPartition, leaders: Mapping[TopicPartition, Leader]) -> Leader:
     leader = leaders.get(name)
     if leader is None or leader.broker < 0:
-        raise writes.TargetRepliedError(f"{name} has no leader in the target")
+        raise SourceReplied(f"{name} in the target", ErrorCode.LEADER_NOT_AVAILABLE)
     return leader
 
 

@@ -49,7 +49,7 @@ from ...wire.kafka.transactions import (
     EndTxnRequest,
     InitProducerIdRequest,
 )
-from ..errors import error_name
+from ..errors import SourceReplied
 from ..source.cluster import Source
 from ..source.reads import Commit
 
@@ -99,17 +99,11 @@ _TYPES: dict[ErrorCode, type[SteleClientError]] = {
 }
 
 
-class TargetRepliedError(SteleClientError):
-    """The target answered with an error that may pass."""
-
-    retriable = True
-
-
-def failure(what: str, number: int, message: str | None = None) -> SteleClientError:
-    """Return the error of a response."""
-    text = f"{what}: {error_name(number)}" + (f" ({message[:200]})" if message else "")
-    code = error_code(number)
-    return _TYPES.get(code, TargetRepliedError)(text, code=code)
+def failure(what: str, number: int, message: str | None = None) -> SteleClientError | SourceReplied:
+    """Return the error of a response: of a kind that callers know, or one that may pass."""
+    replied = SourceReplied(what, number, message)
+    kind = _TYPES.get(code := error_code(number))
+    return replied if kind is None else kind(str(replied), code=code)
 
 
 def _check(what: str, number: int, message: str | None = None) -> None:
@@ -126,7 +120,7 @@ async def _by_controller(cluster: Source, api: Api, request: object, field: str)
         (result,) = getattr(await cluster.call(api, request, broker=broker), field)
         if result.error_code != ErrorCode.NOT_CONTROLLER:
             return result
-    raise TargetRepliedError("no broker of the target is its controller")
+    raise SourceReplied("no broker of the target is its controller", ErrorCode.NOT_CONTROLLER)
 
 
 async def create_topic(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -38,7 +39,7 @@ from ...wire.kafka.transactions import LIST_TRANSACTIONS_API, ListTransactionsRe
 from ...wire.kafka.users import DESCRIBE_USER_SCRAM_CREDENTIALS_API, DescribeUserScramCredentialsRequest
 from ...wire.schema import NO_UUID
 from ..definition import Address
-from ..errors import SourceLacks, SourceReplied
+from ..errors import SourceError, SourceLacks, SourceReplied
 from .cluster import Purpose, Source
 
 EARLIEST, LATEST = -2, -1
@@ -80,6 +81,7 @@ async def topics(source: Source, names: Sequence[str] | None = None) -> list[Sou
     )
     if response.error_code:
         raise SourceReplied("Metadata", response.error_code)
+    source.id = response.cluster_id or ""
     await source.know({one.node_id: Address(one.host, one.port) for one in response.brokers})
     return [
         SourceTopic(
@@ -283,10 +285,14 @@ async def topic_configs(source: Source, names: Sequence[str]) -> dict[str, dict[
 
 
 class ListedGroup(NamedTuple):
-    """A share group keeps no committed offsets; all others may, also those of Kafka Streams' own protocol."""
+    """A share group keeps no committed offsets; all others may, also those of Kafka Streams' own protocol.
+
+    ``has_joined``: members have; of others, clients without membership have committed offsets alone.
+    """
 
     name: str
     is_share: bool
+    has_joined: bool
 
 
 async def groups(source: Source, broker: int) -> list[ListedGroup]:
@@ -295,7 +301,11 @@ async def groups(source: Source, broker: int) -> list[ListedGroup]:
     if response.error_code:
         raise SourceReplied("ListGroups", response.error_code)
     return [
-        ListedGroup(one.group_id, "share" in (one.protocol_type, one.group_type.lower()))
+        ListedGroup(
+            one.group_id,
+            is_share="share" in (one.protocol_type, one.group_type.lower()),
+            has_joined=bool(one.protocol_type),
+        )
         for one in response.groups
     ]
 
@@ -347,6 +357,30 @@ def _committed_of(group: Any) -> Committed:
         for one in topic.partitions
         if not one.error_code and one.committed_offset >= 0
     }
+
+
+class ReadGroups(NamedTuple):
+    """What groups have committed, which of them are share groups, and why some are missing."""
+
+    committed: dict[str, Committed]
+    shares: set[str]
+    failure: SourceError | None = None
+
+
+async def read_groups(source: Source, pattern: re.Pattern[str]) -> ReadGroups:
+    """Ask each broker for the groups that it coordinates; those of one that does not answer are missing."""
+    found: dict[str, Committed] = {}
+    shares: set[str] = set()
+    failure: SourceError | None = None
+    for broker in source.brokers:
+        try:
+            listed = [one for one in await groups(source, broker) if pattern.fullmatch(one.name)]
+            shares |= {one.name for one in listed if one.is_share}
+            names = [one.name for one in listed if not one.is_share]
+            found |= await committed(source, broker, names)
+        except SourceError as error:
+            failure = error
+    return ReadGroups(found, shares, failure)
 
 
 async def has_ending_transactions(source: Source) -> bool:

@@ -30,7 +30,9 @@ from .base import Message as Message
 from .base import Request as Request
 from .base import Response as Response
 from .base import decode_request as decode_request
+from .base import decode_request_in_steps as decode_request_in_steps
 from .base import decode_response as decode_response
+from .codec import REQUEST_ELEMENTS_MAX as REQUEST_ELEMENTS_MAX
 from .codec import MessageError as MessageError
 from .fetch import EARLIEST_TIMESTAMP as EARLIEST_TIMESTAMP
 from .fetch import LATEST_TIMESTAMP as LATEST_TIMESTAMP

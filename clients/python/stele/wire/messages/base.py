@@ -8,12 +8,12 @@ answers a frame that is not a request.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from ..error_codes import ErrorCode, error_code
 from ..schema import Label, frozen_message
-from .codec import MessageError, body_reader, frame_writer
+from .codec import MessageError, body_reader, body_reader_in_steps, frame_writer, frame_writer_in_steps
 from .frame_types import LAST_ADR_0009_TYPE, MessageType
 
 # An unknown number is read as UNKNOWN_SERVER_ERROR.
@@ -44,6 +44,10 @@ class Message:
     def encode_parts(self) -> list[bytes | bytearray]:
         """Return the whole frame in parts, without copying record batches."""
         return _PART_WRITERS[type(self)](self)
+
+    def encode_in_steps(self) -> Generator[None, None, list[bytes]]:
+        """``encode_parts`` in steps that are short enough for a turn of the loop, for many elements."""
+        return frame_writer_in_steps(type(self), self.TYPE, *self._PREFIX)(self)
 
     @classmethod
     def make_reader(cls) -> Callable[[bytes, int], Message]:
@@ -162,6 +166,15 @@ def decode_request(frame_type: int, body: bytes) -> Request:
     if frame_type not in REQUESTS:
         raise KeyError(frame_type)
     return cast("Request", _READERS[frame_type](body, 0))
+
+
+def decode_request_in_steps(frame_type: int, body: bytes) -> Generator[None, None, Request]:
+    """``decode_request`` in steps that are short enough for a turn of the loop.
+
+    Raises:
+        MessageError: as there, or the request has more than ``REQUEST_ELEMENTS_MAX`` elements.
+    """
+    return body_reader_in_steps(REQUESTS[frame_type])(body, 0)
 
 
 def decode_response(frame_type: int, body: bytes) -> Response | ErrorResponse:

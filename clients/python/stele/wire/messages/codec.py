@@ -39,11 +39,14 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
-from ..schema import Field, Reader, Type, Writer, fields_of
-from ..schema.compiler import Fixed
+from ..schema import ELEMENTS_PER_READ, Field, Reader, Type, Writer, fields_of
+from ..schema.compiler import ELEMENTS_PER_STEP, Fixed
+
+# Elements in all arrays of a request, about twice the partitions of a large broker. A response has no limit.
+REQUEST_ELEMENTS_MAX = 20_000
 
 
 class MessageError(ValueError):
@@ -74,6 +77,12 @@ def _is_crowded(what: str, count: int) -> MessageError:
     return MessageError(f"{what} count is {count}, more than the frame can hold")
 
 
+def _has_many(count: int) -> MessageError:
+    return MessageError(
+        f"there are {count} elements in the arrays of the request; send several with {REQUEST_ELEMENTS_MAX} each"
+    )
+
+
 def _is_not_text(what: str) -> MessageError:
     return MessageError(f"{what} is not valid UTF-8")
 
@@ -98,13 +107,14 @@ class _BodyReader(Reader):
 
     string_length = "i"
 
-    def __init__(self) -> None:
-        super().__init__(0, False)
+    def __init__(self, *, in_steps: bool = False) -> None:
+        super().__init__(0, False, in_steps=in_steps)
         self.names |= {
             "short": is_short,
             "short_of": _is_short_of,
             "negative": _is_negative,
             "crowded": _is_crowded,
+            "many": _has_many,
             "not_text": _is_not_text,
             "trailed": is_trailed,
             "StructError": struct.error,
@@ -148,6 +158,9 @@ class _BodyReader(Reader):
             self.add(f"if {count} < 0 or {count} * {least} > end - p: raise crowded({what!r}, {count})")
         self.add("else:")
         self.indent()
+        if self._in_steps:
+            self.add(f"room -= {count}")
+            self.add(f"if room < 0: raise many({REQUEST_ELEMENTS_MAX} - room)")
         return count
 
 
@@ -157,7 +170,19 @@ def body_reader(cls: type) -> Callable[[bytes, int], Any]:
 
     The function raises ``MessageError`` unless the rest of ``body`` is exactly those fields.
     """
-    code = _BodyReader()
+    return _compiled_reader(cls, _BodyReader())
+
+
+@functools.cache
+def body_reader_in_steps(cls: type) -> Callable[[bytes, int], Generator[None, None, Any]]:
+    """Compile ``body_reader`` of a request as a generator, which yields after every ``ELEMENTS_PER_READ`` elements."""
+    code = _BodyReader(in_steps=True)
+    code.begin_steps(ELEMENTS_PER_READ)
+    code.add(f"room = {REQUEST_ELEMENTS_MAX}")
+    return _compiled_reader(cls, code)
+
+
+def _compiled_reader(cls: type, code: _BodyReader) -> Any:
     code.add("end = len(b)")
     code.add(f"made = {code.structure(cls)}")
     code.add("if p != end: raise trailed(end - p)")
@@ -178,8 +203,10 @@ class _FrameWriter(Writer):
 
     string_length = "i"
 
-    def __init__(self, head: list[Fixed], *, is_straight: bool, has_records: bool) -> None:
-        super().__init__(0, False)
+    def __init__(
+        self, head: list[Fixed], *, is_straight: bool, has_records: bool, in_steps: bool = False
+    ) -> None:
+        super().__init__(0, False, in_steps=in_steps)
         self.names |= {"join": b"".join, "NONE": struct.pack(">i", -1)}
         self._is_straight = is_straight
         # Adjacent expressions, each with whether it is the name of records.
@@ -313,9 +340,23 @@ def frame_writer(cls: type, *prefix: int, is_joined: bool = True) -> Callable[[A
     separate parts that are not copied. It raises ``struct.error`` for a number that does
     not fit its field.
     """
+    return _compiled_writer(cls, prefix, is_joined=is_joined)
+
+
+@functools.cache
+def frame_writer_in_steps(cls: type, *prefix: int) -> Callable[[Any], Generator[None, None, list[bytes]]]:
+    """Compile ``frame_writer`` of parts as a generator, which yields after every ``ELEMENTS_PER_STEP`` elements."""
+    return _compiled_writer(cls, prefix, is_joined=False, in_steps=True)
+
+
+def _compiled_writer(cls: type, prefix: Sequence[int], *, is_joined: bool, in_steps: bool = False) -> Any:
     head = [Fixed("I", "size", ""), *(Fixed("B", str(int(byte)), "") for byte in prefix)]
     kind = Type(kind="struct", cls=cls)
-    code = _FrameWriter(head, is_straight=_is_straight(kind), has_records=_has_records(kind))
+    # A generator has statements between its parts.
+    is_straight = _is_straight(kind) and not in_steps
+    code = _FrameWriter(head, is_straight=is_straight, has_records=_has_records(kind), in_steps=in_steps)
+    if in_steps:
+        code.begin_steps(ELEMENTS_PER_STEP)
     code.structure(cls, "m")
     code.finish(is_joined=is_joined)
     return code.compile("def codec(m):", f"write {cls.__name__}")

@@ -37,8 +37,9 @@ Tagged fields are ``count, then (tag, size, bytes)`` in varints; unknown ones ar
 
 A decoder checks every length and count against the remaining bytes before it allocates.
 Objects take about fifty times the bytes that they are decoded from, so a message may have
-at most ``ELEMENTS_MAX`` elements in its arrays. A string has at most ``STRING_BYTES_MAX``
-bytes, in flexible versions too, as in Kafka, so that every version can carry it.
+at most ``ELEMENTS_MAX`` elements in its arrays, and one that is read in steps
+``REQUEST_ELEMENTS_MAX``. A string has at most ``STRING_BYTES_MAX`` bytes, in flexible
+versions too, as in Kafka, so that every version can carry it.
 
 Reading order:
 
@@ -59,6 +60,7 @@ from .codecs import writer as writer
 from .codecs import writer_in_steps as writer_in_steps
 from .compiler import ELEMENTS_MAX as ELEMENTS_MAX
 from .compiler import ELEMENTS_PER_READ as ELEMENTS_PER_READ
+from .compiler import REQUEST_ELEMENTS_MAX as REQUEST_ELEMENTS_MAX
 from .compiler import Reader as Reader
 from .compiler import Writer as Writer
 from .fields import NO_UUID as NO_UUID

@@ -17,6 +17,8 @@ from .varints import SMALL_VARINTS, read_varint, skip_fields, varint
 STRING_BYTES_MAX = 32767
 # Ten times the partitions of a large broker.
 ELEMENTS_MAX = 100_000
+# Of a request to a broker, which reads it in steps: to free the objects of more takes longer than a turn of its loop.
+REQUEST_ELEMENTS_MAX = 50_000
 # Of a message with fewer bytes, all items are decoded.
 ROWS_BYTES_MIN = 256
 # Elements that are read in one step, about 1 µs each. A message with fewer bytes has fewer elements.
@@ -35,8 +37,8 @@ def _is_long(what: str) -> MalformedMessage:
     return MalformedMessage(f"{what} is longer than the {STRING_BYTES_MAX} bytes of a string")
 
 
-def _is_many(what: str) -> MalformedMessage:
-    return MalformedMessage(f"with {what} there are more than {ELEMENTS_MAX} elements in one message")
+def _is_many(what: str, limit: int) -> MalformedMessage:
+    return MalformedMessage(f"with {what} there are more than {limit} elements in one message; send several")
 
 
 class Fixed(NamedTuple):
@@ -156,6 +158,7 @@ class Reader(Code):
     def __init__(self, version: int, flexible: bool, *, in_steps: bool = False) -> None:
         super().__init__(version, flexible)
         self._in_steps = in_steps
+        self._elements_max = REQUEST_ELEMENTS_MAX if in_steps else ELEMENTS_MAX
 
     # ── overridable ──
 
@@ -193,7 +196,7 @@ class Reader(Code):
         self._null_or(count, name, what, nullable)
         self.add(f"if {count} * {self.least_bytes(item)} > end - p: raise short({what!r})")
         self.add(f"room -= {count}")
-        self.add(f"if room < 0: raise many({what!r})")
+        self.add(f"if room < 0: raise many({what!r}, {self._elements_max})")
         return count
 
     # ── the walk ──
@@ -309,7 +312,7 @@ class Reader(Code):
     def message(self, cls: type) -> Any:
         """Compile the function for a whole message."""
         self.add("end = len(b)")
-        self.add(f"room = {ELEMENTS_MAX}")
+        self.add(f"room = {self._elements_max}")
         if self._in_steps:
             self.begin_steps(ELEMENTS_PER_READ)
         made = self.structure(cls)
@@ -363,7 +366,7 @@ class Reader(Code):
         count = self.new("n")
         self.add(f"{count}, p = read_varint(b, p)")
         self.add(f"room -= {count}")
-        self.add("if room < 0: raise many('tagged fields')")
+        self.add(f"if room < 0: raise many('tagged fields', {self._elements_max})")
         return count
 
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 from stele.mirror.outward.batches import (
-    EPOCH,
     Run,
-    is_equal_copy,
+    epoch_of,
     next_sequence,
     number_batch,
     outgoing,
@@ -54,20 +53,33 @@ def test_one_batch_keeps_its_bytes_but_for_its_producer() -> None:
     given = batch(range(5, 9), codec=Compression.ZSTD)
     ((made, count, runs),), refusal = outgoing(given, 5, NOTHING, keeps_offsets=True)
     assert (refusal, count, runs) == (None, 4, [Run(5, 4)])
-    number_batch(made, 11, EPOCH, 5)
+    number_batch(made, 11, epoch := epoch_of("cluster"), 5)
     header = rb.check_batch(made)
-    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (11, EPOCH, 5)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (11, epoch, 5)
     assert (header.base_offset, header.partition_leader_epoch) == (0, -1)
     assert made[rb.HEADER_BYTES :] == given[rb.HEADER_BYTES :]
-    rb.assign_offsets(made, 0, 5, 0)
-    assert is_equal_copy(rb.read_header(made))
-    assert not is_equal_copy(rb.read_header(given))
+
+
+def test_clusters_have_epochs_that_no_producer_has() -> None:
+    epochs = [epoch_of(f"cluster-{number}") for number in range(100)]
+    assert len(set(epochs)) > 98
+    assert all(1 << 14 <= epoch < 1 << 15 for epoch in epochs)
 
 
 def test_sequence_numbers_go_on_at_zero_as_kafka_counts_them() -> None:
     last = 2**31 - 1
     assert next_sequence(rb.read_header(batch(range(3), producer=(1, 1, 7)))) == 10
     assert next_sequence(rb.read_header(batch(range(3), producer=(1, 1, last - 1)))) == 1
+
+
+def test_batches_are_joined_up_to_what_the_target_takes() -> None:
+    given = b"".join(batch([number], value=bytes(10_000)) for number in range(10))
+    made, _ = outgoing(given, 0, NOTHING, keeps_offsets=True, joined_bytes_max=35_000)
+    assert [count for _, count, _ in made] == [3, 3, 3, 1]
+    assert all(len(one) <= 35_000 for one, _, _ in made)
+    # One that is larger alone is as it was.
+    made, _ = outgoing(given, 0, NOTHING, keeps_offsets=True, joined_bytes_max=1_000)
+    assert [count for _, count, _ in made] == [1] * 10
 
 
 def test_small_batches_of_one_codec_are_joined() -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ..columns.planning import plan_of
+import pyarrow.compute
+
 from ..errors import RegistryError
 from ..registry.codecs import Decode
 from ..registry.frames import Framed, SchemaKey, unframe
-from ..registry.registry import SchemaRegistry
-from ..schemas.definitions import InvalidSchema, InvalidValue
+from ..schemas.definitions import InvalidSchema, InvalidValue, ParsedSchema
 from ..schemas.framing import NotFramed
 from ..wire.arrow_types import Array, DataType, RecordBatch, np, pa
-from .columns import pc
+from .planning import plan_of
 from .shapes import RECORD, Misfit, check, fitted
+
+pc: Any = pyarrow.compute
+_S = TypeVar("_S")
 
 # Bytes of values that are decoded at once: as Python objects they take many times as much.
 _DECODED_AT_ONCE = 1024 * 1024
@@ -26,6 +29,14 @@ _FORMS_MAX = 1000
 _REFUSED_FOR_S = 10.0
 # The column of values that have no fields.
 _VALUE = "value"
+
+
+class Registry(Protocol[_S]):
+    """Where schemas are found; a ``RegistryError`` after which a request may be repeated ends the decoding."""
+
+    def schema(self, id_or_guid: SchemaKey, /) -> _S: ...
+    def parse(self, schema: _S, /) -> ParsedSchema: ...
+    def close(self) -> None: ...
 
 
 class _Form(NamedTuple):
@@ -55,17 +66,21 @@ class Decoded(NamedTuple):
 class ValueDecoder:
     """Reads the values of rows with the schemas of a registry; it may be used by several threads."""
 
-    def __init__(self, open_registry: Callable[[], SchemaRegistry]) -> None:
+    def __init__(self, open_registry: Callable[[], Registry[Any]]) -> None:
         self._open_registry = open_registry
-        self._registry: SchemaRegistry | None = None
+        self._registry: Registry[Any] | None = None
         self._forms: dict[SchemaKey, _Form] = {}
 
     def close(self) -> None:
         if self._registry is not None:
             self._registry.close()
 
+    def columns(self, schema: SchemaKey) -> DataType | None:
+        """Return the columns of values with a schema, as a struct; None if it cannot be used. Raises as ``decode``."""
+        return self._form(schema).columns
+
     def decode(self, rows: RecordBatch) -> Decoded:
-        """Return the values of rows of ``KEY_VALUE``; tombstones are in no group.
+        """Return the values of rows, by their ``value`` and ``headers``; tombstones are in no group.
 
         Raises:
             SteleClientError: the registry does not answer.

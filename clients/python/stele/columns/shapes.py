@@ -75,7 +75,7 @@ def _check_names(data_type: DataType) -> None:
     if _types.is_struct(data_type):
         seen: dict[str, str] = {}
         for field in data_type:
-            if not field.name or "." in field.name:
+            if not field.name or "." in field.name or "\0" in field.name:
                 raise Misfit(f"field {field.name!r} has a name that no column can have")
             other = seen.setdefault(field.name.lower(), field.name)
             if other != field.name:
