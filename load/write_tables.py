@@ -121,7 +121,7 @@ TABLES: Mapping[str, Table] = {
     ),
     "latency": Table(
         "what",
-        ("bench_lone_sync", "bench_kafka_requests", "bench_fairness"),
+        ("bench_lone_sync", "bench_kafka_requests", "bench_fairness", "bench_cdc"),
         (
             Column("p50", "stele", ("p50",)),
             Column("p99", "stele", ("p99",)),

@@ -116,7 +116,8 @@ class Stream:
     def read(self, run: Run) -> tuple[int, bytes] | None:
         """Return the LSN and payload of the next message; None if none is available.
 
-        Changes before it that continue ``run`` are added to it. Answers keepalives.
+        Changes before it that continue ``run`` are added to it. Answers keepalives. For those between the changes, the
+        begin of their transaction has been looked at (``Feedback.may_confirm_too_much``), and its LSN is no larger.
         """
         read_message = self._cursor.read_message
         head, lsns, payloads = run.head, run.lsns, run.payloads
