@@ -107,7 +107,7 @@ class DebeziumForm:
             for schema in (key, row, envelope)
         )
         self._end = b"}" if with_schemas else b""
-        self.schemas = key, row, envelope
+        self.schemas: tuple[Schema, Schema, Schema] = key, row, envelope
 
     def key(self, row: Row) -> bytes | None:
         """Return the key of a row; None without key columns. Raises CdcError."""
