@@ -105,9 +105,13 @@ class CdcSettings(BaseModel):
         default="envelope",
         description="Value of records: envelope, with the operation, or row; then a delete is a tombstone.",
     )
-    format: Literal["json", "avro", "json-schema", "debezium", "debezium-schemas"] = Field(
+    format: Literal["json", "avro", "json-schema", "debezium", "debezium-schemas", "debezium-avro"] = Field(
         default="json",
-        description="Format of values: json, avro or json-schema with a schema in the registry of this broker, or debezium or debezium-schemas.",
+        description="Format of values: json, avro or json-schema with a schema in the registry of this broker, or debezium, debezium-schemas or debezium-avro (with a schema there).",
+    )
+    times: Literal["adaptive", "connect"] = Field(
+        default="adaptive",
+        description="Dates and times in Debezium's envelope: adaptive or connect, as time.precision.mode.",
     )
     decimals: Literal["precise", "string", "double"] = Field(
         default="precise", description="Decimals in Debezium's envelope: precise, string or double."

@@ -245,12 +245,16 @@ class PostgresServer:
         Each child has a session of its own.
         """
         assert self._process is not None
-        children = [int(pid) for pid, parent in _parents() if parent == self._process.pid]
+        # One that it starts now would outlive it, and its shared memory keeps the next server from starting.
+        self._process.send_signal(signal.SIGSTOP)
+        children = [pid for pid, parent in _parents() if parent == self._process.pid]
         self._process.kill()
         for pid in children:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(int(pid), signal.SIGKILL)
         self._process.wait(60)
+        while any(map(_runs, children)):
+            time.sleep(0.01)
         self._process = None
         (self._home / "data" / "postmaster.pid").unlink(missing_ok=True)
 
@@ -267,6 +271,14 @@ class PostgresServer:
 
     def connect(self) -> Any:
         return psycopg2.connect(self.dsn)
+
+
+def _runs(pid: str) -> bool:
+    """Return whether a process has not ended yet; one that nobody has waited for has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def _parents() -> Iterator[tuple[str, int]]:

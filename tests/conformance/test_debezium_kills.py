@@ -14,7 +14,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -234,18 +234,17 @@ class Ours:
             torn = self._transactions[HISTORY] - self._transactions[table]
             assert torn == set(), f"transactions {sorted(torn)[:5]} lack their change of {table}"
 
-    def read_more(self, count: int, cdc: CdcProcess) -> None:
-        """Return when there are ``count`` more changes; fail when none come for long."""
-        enough = len(self.identities) + count
+    def read_until(self, is_done: Callable[[], bool], cdc: CdcProcess) -> None:
+        """Return when ``is_done``; fail when no more changes come for long."""
         give_up_s = time.monotonic() + PROGRESS_S
-        while len(self.identities) < enough:
+        while not is_done():
             before = len(self.identities)
             with suppress(SteleClientError):
                 self.read()
             cdc.check()
             if len(self.identities) > before:
                 give_up_s = time.monotonic() + PROGRESS_S
-            assert time.monotonic() < give_up_s, cdc.said
+            assert time.monotonic() < give_up_s, cdc.said[-4000:]
             time.sleep(0.05)
 
 
@@ -297,9 +296,13 @@ def run_both_through(tmp_path: Path, record_property: RecordProperty, *, kills: 
             alterations.start()
             try:
                 for number in range(kills):
-                    ours.read_more(chance.choice((1, 20, 100, 200)), cdc)
+                    enough = len(ours.identities) + chance.choice((1, 20, 100, 200))
+                    ours.read_until(lambda enough=enough: len(ours.identities) >= enough, cdc)
                     match number % 3:
                         case 0:
+                            # Positions of slots are on the disk since the last checkpoint, which is every few minutes.
+                            if chance.random() < 0.5:
+                                pg.run("CHECKPOINT")
                             pg.kill()
                             pg.start()
                         case 1:
@@ -316,13 +319,7 @@ def run_both_through(tmp_path: Path, record_property: RecordProperty, *, kills: 
                 bench.end()
                 alterations.end()
             pg.run("INSERT INTO the_end VALUES (1)")
-
-            def is_at_end() -> bool:
-                cdc.check()
-                ours.read()
-                return ours.state.is_at_end
-
-            eventually(is_at_end, "our connector is at the end", timeout_s=PROGRESS_S)
+            ours.read_until(lambda: ours.state.is_at_end, cdc)
             # A table may have been read before the end was there.
             ours.read()
             assert cdc.stop() == 0, cdc.said

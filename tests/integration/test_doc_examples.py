@@ -56,6 +56,7 @@ NOT_RUN = {
     "export": "the variable is read (checked)",
     "stele serve": "started and stopped, see below",
     "stele cdc": "names are checked; test_cdc.py runs it against PostgreSQL",
+    "curl -X POST localhost:8080/v1/cdc": "needs a connector; tests/unit/api/test_cdc_route.py sends such a request",
     "stele iceberg run": "names are checked; tests/integration/iceberg/test_writer_process.py runs it",
     "stele pipeline run": "names are checked; tests/integration/spark runs the pipelines",
     "openssl": "test_tls.py makes the certificate of docs/security.md with it",

@@ -40,7 +40,13 @@ FOREIGN = {
         "PUT /config/{subject}",
     ),
     "Debezium": (
-        "time.precision.mode=adaptive",
+        "tombstones.on.delete",
+        "binary.handling.mode",
+        "interval.handling.mode",
+        "hstore.handling.mode",
+        "unavailable.value.placeholder",
+        "schema.name.adjustment.mode",
+        "field.name.adjustment.mode",
         "include.unknown.datatypes=false",
         "ExtractNewRecordState",
     ),
@@ -62,6 +68,7 @@ FOREIGN = {
         "value.converter.auto.register.schemas=false",
     ),
     "Confluent": (
+        "AvroConverter",
         "io.confluent.connect.json.JsonSchemaConverter",
         "io.confluent.connect.protobuf.ProtobufConverter",
     ),

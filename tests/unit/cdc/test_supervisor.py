@@ -19,6 +19,7 @@ OPTIONS: dict[str, object] = {
     "channels": "news",
     "messages": "orders*",
     "decimals": "string",
+    "times": "connect",
     "max_slot_lag": 1_000_000,
     "slot_lag_action": "pause-copies",
     "accept_gap": "0/3000060",

@@ -10,14 +10,14 @@ from typing import Literal
 from ..config import Endpoint
 from ..wire import cdc_requests
 from .decoding.notation import lsn_of, split_name
-from .records.debezium_types import Decimals
+from .records.debezium_types import Decimals, Times
 
 Storage = Literal["disk", "memory"]
 SnapshotMode = Literal["initial", "never", "again"]
 TransactionMode = Literal["auto", "on", "off"]
 SlotLagAction = Literal["warn", "pause-copies", "drop-slot"]
 ValueFormat = Literal["envelope", "row"]
-Format = Literal["json", "avro", "json-schema", "debezium", "debezium-schemas"]
+Format = Literal["json", "avro", "json-schema", "debezium", "debezium-schemas", "debezium-avro"]
 
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
@@ -45,9 +45,10 @@ class CdcOptions:
     - ``compact``: created topics are compacted. ``value``: of records, an ``envelope`` with the
       operation, or the ``row`` itself. With either, each row has a record of its own
       (``has_record_per_row``).
-    - ``format``: of values; those of ``avro`` and ``json-schema`` have a schema in ``registry``, without which it
-      is that of the broker. Those of ``debezium`` are Debezium's, without or with schemas, with ``decimals`` as its
-      ``decimal.handling.mode``.
+    - ``format``: of values; those of ``avro``, ``json-schema`` and ``debezium-avro`` have a schema in ``registry``,
+      without which it is that of the broker. Those of ``debezium`` are Debezium's, without schemas, with them, or in
+      Avro with its keys, with ``decimals`` as its ``decimal.handling.mode`` and ``times`` as its
+      ``time.precision.mode``.
     - ``transactions``: ``on`` keeps the changes of each transaction of PostgreSQL together,
       ``off`` does not; ``auto`` is as before, and ``on`` for a new connector if it can be.
     - ``transaction_timeout``: seconds until the broker aborts a transaction that is not ended.
@@ -75,6 +76,7 @@ class CdcOptions:
     value: ValueFormat = "envelope"
     format: Format = "json"
     decimals: Decimals = "precise"
+    times: Times = "adaptive"
     registry: str = field(default="", repr=False)
     spool_dir: Path | None = None
     transactions: TransactionMode = "auto"

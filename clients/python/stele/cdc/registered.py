@@ -20,7 +20,7 @@ from .errors import CdcError
 from .options import CdcOptions
 from .postgres.catalog import Postgres
 from .records import avro_values
-from .records.debezium_form import DebeziumForm
+from .records.debezium_form import DebeziumAvroForm, DebeziumForm
 from .records.forms import AvroForm, JsonForm, ValueForm
 from .records.table_schemas import Field, avro_schema, changed_meanings, json_schema
 
@@ -72,18 +72,28 @@ class TableForms:
         self._database = self._database or postgres.identity()[1]
         declared = postgres.dimensions(relation.schema, relation.table)
         types = [
-            postgres.connect_type(column, declared.get(column.name, 1), options.decimals)
+            postgres.connect_type(column, declared.get(column.name, 1), options.decimals, options.times)
             for column in relation.columns
         ]
-        return DebeziumForm(
-            relation,
-            types,
-            keys=keys,
-            topic=topic,
-            server=options.prefix,
-            database=self._database,
-            with_schemas=options.format == "debezium-schemas",
-        )
+        names: dict[str, Any] = {
+            "keys": keys,
+            "topic": topic,
+            "server": options.prefix,
+            "database": self._database,
+        }
+        registry = self._registry
+        if registry is None:
+            return DebeziumForm(relation, types, with_schemas=options.format == "debezium-schemas", **names)
+
+        def prefix_of(text: str, is_key: bool) -> bytes:
+            subject = subject_name("topic", topic, None, is_key=is_key)
+            return self._prefix(registry, subject, Schema(text))
+
+        try:
+            is_row_only = options.value == "row"
+            return DebeziumAvroForm(relation, types, prefix_of=prefix_of, is_row_only=is_row_only, **names)
+        except ValueError as error:
+            raise CdcError(f"{relation.schema}.{relation.table}: {error}") from error
 
     def _fields(self, relation: Relation) -> list[Field]:
         types = [
@@ -147,7 +157,7 @@ def table_forms(options: CdcOptions, postgres: Postgres) -> Generator[TableForms
 
     Raises SteleClientError.
     """
-    if options.format == "json" or options.is_debezium:
+    if options.format in ("json", "debezium", "debezium-schemas"):
         yield TableForms(options, postgres, None)
         return
     config = (

@@ -73,10 +73,12 @@ _NAMES: dict[str, Any] = {"default": "", "metavar": "A,B", "show_default": False
 @_option("--compact", "Create compacted topics, which keep the newest record of each row; implies --tombstones.", is_flag=True)  # fmt: skip
 @_option("--value", "Value of records: an envelope with the operation, or the row itself; then a delete is a tombstone.",
          type=click.Choice(["envelope", "row"]), default="envelope")  # fmt: skip
-@_option("--format", "Format of values; those of avro and json-schema have a schema in the registry, debezium is Debezium's "
-         "envelope.", type=click.Choice(["json", "avro", "json-schema", "debezium", "debezium-schemas"]), default="json")  # fmt: skip
+@_option("--format", "Format of values; those of avro, json-schema and debezium-avro have a schema in the registry, debezium "
+         "is Debezium's envelope.", type=click.Choice(["json", "avro", "json-schema", "debezium", "debezium-schemas", "debezium-avro"]), default="json")  # fmt: skip
 @_option("--decimals", "Decimals in Debezium's envelope, as decimal.handling.mode.",
          type=click.Choice(["precise", "string", "double"]), default="precise")  # fmt: skip
+@_option("--times", "Dates and times in Debezium's envelope, as time.precision.mode.",
+         type=click.Choice(["adaptive", "connect"]), default="adaptive")  # fmt: skip
 @_option("--registry", "URL of the schema registry: http://HOST:8081; the login is that of the broker.  [default: the broker's]",
          "STELE_REGISTRY_URL", default="", metavar="URL", show_default=False)  # fmt: skip
 @_option("--spool-dir", "Directory that holds large transactions until they commit.  [default: the system's temporary directory]",

@@ -106,3 +106,10 @@ def test_a_value_without_a_form_says_what_to_do() -> None:
     assert made.key([b"1"]) is None
     with pytest.raises(CdcError, match=r"column n of public\.t has no form in Debezium's.*--decimals string"):
         made.row([b"Infinity"])
+
+
+@pytest.mark.parametrize(
+    ("decimals", "shown"), [("precise", b'"+w=="'), ("string", b'"-0.05"'), ("double", b"-0.05")]
+)
+def test_money_follows_the_mode_of_decimals(decimals: Decimals, shown: bytes) -> None:
+    assert of(MONEY, decimals=decimals).encode(b"-$0.05") == shown

@@ -16,7 +16,7 @@ from ..decoding.pgoutput import COLUMNS_MAX, Column, Relation, Row
 from ..decoding.values import ENCODERS, ArrayError, Encoder, array, text
 from ..errors import CdcError, Interrupted
 from ..options import CdcOptions
-from ..records.debezium_types import CatalogType, ConnectType, Decimals, connect_type
+from ..records.debezium_types import CatalogType, ConnectType, Decimals, Times, connect_type
 from .connection import Connection, connect, first_line, translated
 
 _OLDEST = 120_000
@@ -553,10 +553,15 @@ class Postgres:
             self._type_names[key] = name
         return self._type_names[key]
 
-    def connect_type(self, column: Column, dimensions: int, decimals: Decimals) -> ConnectType:
+    def connect_type(self, column: Column, dimensions: int, decimals: Decimals, times: Times) -> ConnectType:
         """Return the type of a column in Debezium's form; ``dimensions`` are those that an array declares."""
         return connect_type(
-            column.type_id, column.type_modifier, dimensions=dimensions, decimals=decimals, look_up=self._type
+            column.type_id,
+            column.type_modifier,
+            dimensions=dimensions,
+            decimals=decimals,
+            times=times,
+            look_up=self._type,
         )
 
     def _type(self, type_id: int) -> CatalogType | None:

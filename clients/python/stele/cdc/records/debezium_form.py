@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import msgspec
 
 from ..decoding.pgoutput import Relation, Row, Unchanged
 from ..errors import CdcError
+from .connect_avro import avro_schema, encoder_of
 from .debezium_types import ConnectType, Schema
 from .forms import ValueForm, encode_json
 
@@ -104,6 +107,7 @@ class DebeziumForm(ValueForm):
             for schema in (key, row, envelope)
         )
         self._end = b"}" if with_schemas else b""
+        self.schemas: tuple[Schema, Schema, Schema] = key, row, envelope
 
     def key(self, row: Row) -> bytes | None:
         """Return the key of a row; None without key columns. Raises CdcError."""
@@ -175,3 +179,31 @@ class DebeziumForm(ValueForm):
                 self._end,
             )
         )
+
+
+class DebeziumAvroForm(DebeziumForm):
+    """The same in Avro, for keys and values, as Confluent's converter writes them."""
+
+    def __init__(
+        self, *given: Any, prefix_of: Callable[[str, bool], bytes], is_row_only: bool, **named: Any
+    ) -> None:
+        """``prefix_of`` registers a schema, of keys or of values, and returns what precedes those that have it."""
+        super().__init__(*given, with_schemas=False, **named)
+        key, row, envelope = self.schemas
+        self._key_prefix = prefix_of(avro_schema(key), True) if self._keys else b""
+        value = row if is_row_only else envelope
+        self._value_prefix = prefix_of(avro_schema(value), False)
+        self._encode_key, self._encode_value = encoder_of(key), encoder_of(value)
+
+    def key(self, row: Row) -> bytes | None:
+        if not self._keys:
+            return None
+        return self._key_prefix + self._encode_key(msgspec.json.decode(self.plain_key(row)))
+
+    def record(self, row: bytes) -> bytes:
+        return self._value_prefix + self._encode_value(msgspec.json.decode(row))
+
+    def envelope(
+        self, op: bytes, before: bytes | None, after: bytes | None, source: bytes, unchanged: Sequence[str]
+    ) -> bytes:
+        return self.record(super().envelope(op, before, after, source, unchanged))

@@ -1,7 +1,7 @@
 """PostgreSQL's text of a value → the JSON that Debezium writes, with the schema of Kafka Connect. No I/O.
 
 The types are those of Debezium 3.6 with ``decimal.handling.mode`` precise (or string, or double),
-``time.precision.mode`` adaptive, ``binary.handling.mode`` bytes, ``interval.handling.mode`` numeric and
+``time.precision.mode`` adaptive (or connect), ``binary.handling.mode`` bytes, ``interval.handling.mode`` numeric and
 ``hstore.handling.mode`` json. A type that Debezium leaves out is text.
 """
 
@@ -20,6 +20,7 @@ from ..decoding.values import Encoder, array, as_is, binary, boolean, floating, 
 from .avro_values import days
 
 Decimals = Literal["precise", "string", "double"]
+Times = Literal["adaptive", "connect"]
 Schema = dict[str, Any]
 
 UNAVAILABLE = b"__debezium_unavailable_value"
@@ -69,17 +70,19 @@ def connect_type(
     *,
     dimensions: int,
     decimals: Decimals,
+    times: Times = "adaptive",
     look_up: Callable[[int], CatalogType | None],
 ) -> ConnectType:
     """Return the type of a column; ``dimensions`` are those that an array declares.
 
     An encoder raises ValueError for a value that the type does not hold.
     """
-    known = _built_in(type_id, modifier, decimals)
+    known = _CONNECT_TIMES.get(type_id) if times == "connect" else None
+    known = known or _built_in(type_id, modifier, decimals)
     found = None if known is not None else look_up(type_id)
     if known is not None or found is None:
         return known or _TEXT
-    nested = partial(connect_type, dimensions=1, decimals=decimals, look_up=look_up)
+    nested = partial(connect_type, dimensions=1, decimals=decimals, times=times, look_up=look_up)
     if found.kind == "d":
         base_modifier = found.base_modifier if modifier < 0 else modifier
         return nested(found.base, base_modifier, dimensions=dimensions)
@@ -176,14 +179,33 @@ def _variable_decimal(value: bytes) -> bytes:
     return b'{"scale":%d,"value":%s}' % (len(fraction), _unscaled(_integer(whole + fraction)))
 
 
-def _money(value: bytes) -> bytes:
-    """Encode an amount in any locale, such as ``-$1,234.56``, with two digits after the point."""
+def _cents(value: bytes) -> int:
+    """Return an amount in any locale, such as ``-$1,234.56``, with two digits after the point."""
     number = re.search(rb"[\d.,' \xa0]*\d", value)
     shown = b"" if number is None else number[0]
     fraction = re.search(rb"[.,](\d{1,2})$", shown)
     whole = re.sub(rb"\D", b"", shown[: fraction.start()] if fraction else shown)
     cents = int((whole or b"0") + (fraction[1].ljust(2, b"0") if fraction else b"00"))
-    return _unscaled(-cents if b"-" in value or b"(" in value else cents)
+    return -cents if b"-" in value or b"(" in value else cents
+
+
+def _money_text(value: bytes) -> bytes:
+    cents = _cents(value)
+    return b"%s%d.%02d" % (b"-" if cents < 0 else b"", *divmod(abs(cents), 100))
+
+
+_MONEY: dict[Decimals, Encoder] = {
+    "precise": lambda value: _unscaled(_cents(value)),
+    "string": lambda value: quoted(_money_text(value)),
+    "double": lambda value: floating(_money_text(value)),
+}
+
+
+def _money(decimals: Decimals) -> ConnectType:
+    schema: Schema = {"type": decimals}
+    if decimals == "precise":
+        schema = _named("bytes", _DECIMAL, {"scale": "2"})
+    return ConnectType(schema, _MONEY[decimals])
 
 
 def _numeric(modifier: int, decimals: Decimals) -> ConnectType:
@@ -358,6 +380,14 @@ _BY_OID: dict[int, ConnectType] = {
     3614: _text_type("io.debezium.data.Tsvector"),
     3802: _text_type("io.debezium.data.Json"),
 }
+# Dates and times in milliseconds, by the types of Connect itself.
+_CONNECT_TIMES: dict[int, ConnectType] = {
+    1082: ConnectType(_named("int32", "org.apache.kafka.connect.data.Date"), _date),
+    1083: ConnectType(_named("int32", "org.apache.kafka.connect.data.Time"), partial(_time, unit=1000)),
+    1114: ConnectType(
+        _named("int64", "org.apache.kafka.connect.data.Timestamp"), partial(_timestamp, unit=1000)
+    ),
+}
 _BY_NAME: dict[str, ConnectType] = {
     "hstore": ConnectType(
         _named("string", "io.debezium.data.Json"),
@@ -372,8 +402,8 @@ def _built_in(type_id: int, modifier: int, decimals: Decimals) -> ConnectType | 
     match type_id:
         case 1700:
             return _numeric(modifier, decimals)
-        case 790 if decimals == "precise":
-            return ConnectType(_named("bytes", _DECIMAL, {"scale": "2"}), _money)
+        case 790:
+            return _money(decimals)
         case 1083:
             return _by_precision("Time", "MicroTime", _time, modifier)
         case 1114:
