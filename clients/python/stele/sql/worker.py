@@ -133,8 +133,10 @@ class Worker:
     def _open(self, database: duckdb.DuckDBPyConnection, files: Mapping[int, Sequence[DataFile]]) -> None:
         """Close all but the files of a statement."""
         found = {path_of(file): (index, file) for index, some in files.items() for file in some}
-        # They have to be named before the rest is closed.
+        # They have to be named before the rest is closed. They never change, so that footers need not be read twice.
         database.execute("set allowed_paths = ?", [list(found)])
+        if found:
+            database.execute("set parquet_metadata_cache = true")
         database.execute(f"set {_ACCESS} = false")
         remote = {path: place for path, place in found.items() if not is_local(place[1])}
         if remote:
