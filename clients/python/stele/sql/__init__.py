@@ -9,4 +9,5 @@
 - ``views``      what a statement sees of a topic
 - ``answers``    rows as JSON, lines of JSON, CSV and Arrow
 - ``worker``     the process: DuckDB without files, network and settings, one database per statement
+- ``start``      starts it, without pandas
 """

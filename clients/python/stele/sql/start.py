@@ -1,4 +1,4 @@
-"""Start the process that runs SQL statements, without pandas: ``python -m stele.sql MEMORY_BYTES THREADS``."""
+"""Start the process that runs SQL statements, without pandas: ``python -m stele.sql.start MEMORY_BYTES THREADS``."""
 
 from __future__ import annotations
 
