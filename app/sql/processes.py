@@ -20,7 +20,7 @@ from stele.wire import sql_frames as frames
 
 logger = logging.getLogger(__name__)
 
-_MODULE = "stele.sql"
+_MODULE = "stele.sql.start"
 _BUFFER_BYTES = 512 * 1024
 # Nothing of the broker's environment, where secrets are, but what Python needs to find its modules.
 _VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "TMPDIR")

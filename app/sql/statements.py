@@ -40,7 +40,7 @@ _QUOTES = 'Names with dots or dashes stand in double quotes: SELECT * FROM "orde
 
 @dataclass(slots=True)
 class Progress:
-    """What a statement has read: offsets ``of`` all that its topics had, and bytes."""
+    """What a statement has read: offsets ``of`` all that its topics had in logs, and bytes of logs and buckets."""
 
     offsets: int = 0
     of: int = 0
@@ -329,6 +329,8 @@ class _Reading:
         self.progress = Progress(
             of=sum(end - start for table in self.tables for _, start, end in table.partitions)
         )
+        # What counts for the limit: files have none, as those of a directory.
+        self._log_bytes = 0
         self._statements = statements
         self._broker = broker
         self._rights = rights
@@ -347,12 +349,12 @@ class _Reading:
                 return frames.Found(None if text is None else _schema(text))
             case frames.Read():
                 body = await self._statements.tables.read(self._sources[frame.table].files, frame)
-                self._add(len(body))
+                self._add(0 if frame.path.startswith("file:") else len(body))
                 return frames.Bytes(body)
 
     async def _fetch(self, name: str, frame: frames.Fetch) -> frames.Fetched:
         limit = self._broker.settings.sql_scan_bytes_max
-        if self.progress.bytes >= limit:
+        if self._log_bytes >= limit:
             raise StatementStopped(
                 "the statement reads too much: name offsets, times or partitions in its WHERE",
                 setting="sql_scan_bytes_max",
@@ -371,6 +373,7 @@ class _Reading:
         # Compaction may have removed all up to the end.
         end = min(end_of(read, frame.offset), frame.until) if read.batches else frame.until
         self._add(len(read.batches))
+        self._log_bytes += len(read.batches)
         self.progress.offsets += end - frame.offset
         batches = await visible_bytes(read) if read.aborted else read.batches
         return frames.Fetched(bytes(batches), end)

@@ -444,7 +444,7 @@ def _workers(broker: BrokerProcess) -> list[int]:
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, IndexError, ValueError):
             continue
-        if b"stele.sql\0" in command and parent == broker.pid:
+        if b"stele.sql.start" in command and parent == broker.pid:
             found.append(int(path.name))
     return found
 

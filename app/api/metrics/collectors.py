@@ -183,7 +183,9 @@ def _sql(sql: SqlStatements, active: int) -> Iterable[Metric]:
         ended.add_metric((end,), number)
     yield ended
     yield CounterMetricFamily(
-        "stele_sql_scanned_bytes", "Bytes of batches read for SQL statements.", value=totals.scanned_bytes
+        "stele_sql_scanned_bytes",
+        "Bytes of batches, and of files in buckets, read for SQL statements.",
+        value=totals.scanned_bytes,
     )
     yield CounterMetricFamily(
         "stele_sql_answer_bytes", "Bytes of answers to SQL statements.", value=totals.answer_bytes

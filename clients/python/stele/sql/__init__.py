@@ -8,5 +8,6 @@
 - ``values``     values with a schema as columns
 - ``views``      what a statement sees of a topic
 - ``answers``    rows as JSON, lines of JSON, CSV and Arrow
-- ``worker``, ``__main__``   the process: DuckDB without files, network and settings, one database per statement
+- ``worker``     the process: DuckDB without files, network and settings, one database per statement
+- ``start``      starts it, without pandas
 """

@@ -1,4 +1,4 @@
-"""The process that runs SQL statements, one after the other: ``python -m stele.sql MEMORY_BYTES THREADS``.
+"""The process that runs SQL statements, one after the other: ``python -m stele.sql.start MEMORY_BYTES THREADS``.
 
 It has no login, no network and no secret: the records come from the broker, which knows what the client of a statement
 may read. Each statement has a database of its own in memory, which contains what it may see and nothing else, and which
@@ -77,15 +77,20 @@ class Worker:
             "memory_limit": f"{memory_bytes - _BASE_BYTES}B",
             "threads": str(threads),
         }
+        # Of a database of a statement, whose access ends once its files are named.
+        self._closing = {name: value for name, value in self._config.items() if name != _ACCESS}
         self._parser = duckdb.connect(":memory:", config=self._config)
         self._manifests = Manifests()
 
     def run(self) -> None:
         """Run statements until the broker is gone."""
         while True:
+            # Before the next statement comes, because it takes 20 ms.
+            database = duckdb.connect(":memory:", config=self._closing)
             sql = self._link.receive(frames.Check).sql
             try:
-                self._run(sql)
+                with database:
+                    self._run(database, sql)
             except BrokerGone:
                 raise
             except _Limited as error:
@@ -97,7 +102,7 @@ class Worker:
             except Exception as error:  # noqa: BLE001 - the edge of a statement: DuckDB, Arrow and Python have errors of their own
                 self._link.send(_failure(error))
 
-    def _run(self, sql: str) -> None:
+    def _run(self, database: duckdb.DuckDBPyConnection, sql: str) -> None:
         statement, named, qualified = checked(self._parser, sql)
         self._link.send(frames.Named(named, qualified))
         order = self._link.receive(frames.Run, frames.Drop)
@@ -106,20 +111,18 @@ class Worker:
         tables = list(enumerate(order.tables))
         rows = [self._files(index, table.snapshot) for index, table in tables]
         errors = [self._files(index, table.errors) for index, table in tables]
-        config = {name: value for name, value in self._config.items() if name != _ACCESS}
-        with duckdb.connect(":memory:", config=config) as database:
-            self._open(database, {index: (*rows[index], *errors[index]) for index, _ in tables})
-            for index, table in tables:
-                if table.schemas is None:
-                    log = _LOG.format(index)
-                    database.register(log, log_of(self._link, index, table))
-                    query = text_view(quoted(log), table.snapshot, rows[index], errors[index])
-                else:
-                    query = self._typed(database, index, table, rows[index], errors[index])
-                database.execute(f"create view {quoted(table.name)} as {query}")
-            database.execute("set TimeZone = 'UTC'")
-            database.execute("set lock_configuration = true")
-            self._answer(database, statement, order)
+        self._open(database, {index: (*rows[index], *errors[index]) for index, _ in tables})
+        for index, table in tables:
+            if table.schemas is None:
+                log = _LOG.format(index)
+                database.register(log, log_of(self._link, index, table))
+                query = text_view(quoted(log), table.snapshot, rows[index], errors[index])
+            else:
+                query = self._typed(database, index, table, rows[index], errors[index])
+            database.execute(f"create view {quoted(table.name)} as {query}")
+        database.execute("set TimeZone = 'UTC'")
+        database.execute("set lock_configuration = true")
+        self._answer(database, statement, order)
 
     def _files(self, index: int, snapshot: frames.Snapshot | None) -> list[DataFile]:
         if snapshot is None:
@@ -133,8 +136,10 @@ class Worker:
     def _open(self, database: duckdb.DuckDBPyConnection, files: Mapping[int, Sequence[DataFile]]) -> None:
         """Close all but the files of a statement."""
         found = {path_of(file): (index, file) for index, some in files.items() for file in some}
-        # They have to be named before the rest is closed.
+        # They have to be named before the rest is closed. They never change, so that footers need not be read twice.
         database.execute("set allowed_paths = ?", [list(found)])
+        if found:
+            database.execute("set parquet_metadata_cache = true")
         database.execute(f"set {_ACCESS} = false")
         remote = {path: place for path, place in found.items() if not is_local(place[1])}
         if remote:
