@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -157,12 +158,13 @@ class Load:
 
 
 def _retried(call: Callable[[], None]) -> None:
-    """Call until it succeeds, as librdkafka asks for."""
+    """Call until it succeeds, as librdkafka asks for, or no broker comes back."""
+    end_s = time.monotonic() + _DELIVERY_MS / 1000
     while True:
         try:
             return call()
         except KafkaException as error:
-            if not error.args[0].retriable():
+            if not error.args[0].retriable() or time.monotonic() > end_s:
                 raise
 
 

@@ -340,6 +340,8 @@ def storm(
     broker = BrokerProcess(tmp_path / "source", environment={"STELE_LOG_CLEANER_BACKOFF_MS": "50"})
     broker.start()
     make(broker.kafka_bootstrap, topic, **more.pop("configs", {}))
+    # The broker of the other tests has a mirror to the same cluster.
+    more["name"] = topic
     with Storm(broker, write) as writer:
         for number in range(rounds):
             with out(broker, kafka, topic, **more) as mirror:
