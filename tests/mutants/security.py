@@ -518,7 +518,7 @@ SECURITY_MUTANTS = (
     # A refusal names what others have open.
     Mutant(
         "app/tcp/binary/guards.py",
-        "        access.require(WRITE_TRANSACTIONAL_ID, request.abandoned_prefix)\n",
+        "        ids.append(request.abandoned_prefix)\n",
         "        pass\n",
         _FRAMES,
         "CommitTransactions",
@@ -598,8 +598,8 @@ SECURITY_MUTANTS = (
     ),
     Mutant(
         "app/tcp/binary/guards.py",
-        "        access.require(READ_TOPIC, part.topic)\n",
-        "        pass\n",
+        "_require_each(access, READ_TOPIC, {part.topic for part in lease.partitions})",
+        "_require_each(access, READ_TOPIC, ())",
         _FRAMES,
         "AckRequest or NackRequest or ExtendRequest",
     ),
