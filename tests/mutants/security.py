@@ -598,8 +598,8 @@ SECURITY_MUTANTS = (
     ),
     Mutant(
         "app/tcp/binary/guards.py",
-        "READ_TOPIC, {part.topic for part in lease.partitions}",
-        "READ_TOPIC, ()",
+        "_require_each(access, READ_TOPIC, {part.topic for part in lease.partitions})",
+        "_require_each(access, READ_TOPIC, ())",
         _FRAMES,
         "AckRequest or NackRequest or ExtendRequest",
     ),

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from ...clock import Clock
 from ...errors import InvalidTopicName, StorageError, TooManyPartitions
-from ...work_budget import WorkBudget, visited
+from ...work_budget import SMALL_VISIT, WorkBudget, visited
 from ..disk.files import ManySyncs
 from ..engine import PartitionSpec
 from ..recovery.loader import load_log
@@ -213,7 +213,11 @@ class LogManager:
             return [partition for partition in unopened if self._remove_stale(partition)]
 
         fresh = await self._log_dir.in_thread(remove_stale)
-        forgotten = [partition.name for partition in fresh if self.checkpoints.forget(partition.name)]
+        forgotten = [
+            partition.name
+            async for partition in visited(fresh, SMALL_VISIT)
+            if self.checkpoints.forget(partition.name)
+        ]
         if forgotten:
             await self.checkpoints.checkpoint(forgotten)
         return fresh

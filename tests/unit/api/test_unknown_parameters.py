@@ -108,6 +108,11 @@ async def test_every_route_of_the_api_refuses_an_unknown_parameter(app: FastAPI)
     assert await state_of(app) == before
 
 
+async def test_the_new_routes_are_among_them(app: FastAPI) -> None:
+    paths = {route.path for route in routes_of(app)}
+    assert {"/v1/mirrors", "/v1/mirrors/{mirror}", "/v1/iceberg", "/v1/sql", "/v1/cdc"} <= paths
+
+
 def parameter_example(name: str) -> str:
     return str(IN_PATHS[name].document(Components())["example"])
 
