@@ -72,6 +72,14 @@ class SqlProcess:
         except (OSError, IndexError):
             return 0
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it was killed, by the system or a person; the event loop may not have noticed."""
+        try:
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
+
     async def send(self, frame: frames.ToProcess) -> None:
         """Send a frame; it is lost if the process has ended, as ``receive`` shows."""
         with suppress(ConnectionError):
@@ -111,8 +119,12 @@ class SqlProcesses:
 
     async def take(self) -> SqlProcess:
         """Return a process that waits for a statement; the caller has it until ``give_back``. Raises ``OSError``."""
-        if self._idle:
-            return self._idle.pop()
+        while self._idle:
+            process = self._idle.pop()
+            if not process.has_ended:
+                return process
+            self._all.discard(process)
+            await process.kill()
         process = await SqlProcess.started(memory_bytes=self._memory_bytes, threads=self._threads)
         self._all.add(process)
         return process

@@ -430,9 +430,10 @@ def test_a_process_that_is_killed_is_replaced(broker: BrokerProcess, http: httpx
         assert asked.result().json()["type"] == "/problems/statement-stopped"
     # One that died without a statement, too.
     assert rows(http, "select 1") == [[1]]
-    for pid in _workers(broker):
+    killed = _workers(broker)
+    for pid in killed:
         os.kill(pid, 9)
-    eventually(lambda: not _workers(broker), "they are gone")
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in killed), "they are gone")
     assert rows(http, "select 2") == [[2]]
 
 
