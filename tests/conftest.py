@@ -23,9 +23,9 @@ pytest_plugins = [
 # Parallel processes take whole files from the front, so the files that take longest must not come last.
 LONGEST_FIRST = (
     "tests/integration/spark/",
+    "tests/console/",
     "tests/integration/test_http_schema.py",
     "tests/unit/storage/shared/test_simulation.py",
-    "tests/console/test_screens.py",
     "tests/integration/test_doc_examples.py",
     "tests/conformance/test_groups.py",
     "tests/conformance/test_produce_and_fetch.py",
@@ -37,7 +37,6 @@ LONGEST_FIRST = (
     "tests/integration/test_decoded_memory.py",
     "tests/integration/test_sql.py",
     "tests/integration/iceberg/",
-    "tests/console/",
     "tests/integration/shared_storage/",
     "tests/integration/test_client_cli.py",
     "tests/integration/test_client_failover.py",

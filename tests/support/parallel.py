@@ -25,8 +25,8 @@ from typing import Any, NoReturn, cast
 import pytest
 from _pytest.runner import runtestprotocol
 
-# A virtual machine for Java, with a session of Spark that has run its code once, costs 20 s of CPU time in each process.
-TOGETHER = ("tests/integration/spark/",)
+# A browser, and a virtual machine for Java that has run Spark once, which costs 20 s of CPU time in each process.
+TOGETHER = ("tests/console/", "tests/integration/spark/")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
