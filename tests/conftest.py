@@ -6,13 +6,13 @@ import gc
 import os
 import signal
 from collections.abc import Generator
-from typing import Any
 
 import pytest
 from httpx._config import DEFAULT_TIMEOUT_CONFIG  # pyright: ignore[reportPrivateUsage]
 
 pytest_plugins = [
     "tests.support.one_tls_context",
+    "tests.support.parallel",
     "tests.support.random_search",
     "tests.support.skipped_tests",
     "tests.support.warm_processes",
@@ -22,10 +22,11 @@ pytest_plugins = [
 
 # Parallel processes take whole files from the front, so the files that take longest must not come last.
 LONGEST_FIRST = (
+    "tests/integration/spark/",
+    "tests/console/",
     "tests/integration/test_http_schema.py",
-    "tests/integration/spark/test_batch.py",
     "tests/unit/storage/shared/test_simulation.py",
-    "tests/console/test_screens.py",
+    "tests/unit/tcp/kafka/test_long_turns.py",
     "tests/integration/test_doc_examples.py",
     "tests/conformance/test_groups.py",
     "tests/conformance/test_produce_and_fetch.py",
@@ -37,15 +38,14 @@ LONGEST_FIRST = (
     "tests/integration/test_decoded_memory.py",
     "tests/integration/test_sql.py",
     "tests/integration/iceberg/",
-    "tests/console/",
-    "tests/integration/spark/",
     "tests/integration/shared_storage/",
     "tests/integration/test_client_cli.py",
     "tests/integration/test_client_failover.py",
     "tests/integration/test_http_looking.py",
     "tests/unit/storage/test_power_cut.py",
     "tests/unit/tcp/kafka/test_long_requests.py",
-    "tests/unit/broker/test_named_producers.py",
+    "tests/unit/test_process_memory.py",
+    "tests/unit/api/test_large_bodies.py",
     "tests/unit/api/test_direct_produce.py",
     "tests/unit/api/test_every_error.py",
     "tests/unit/test_release.py",
@@ -76,23 +76,6 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Start each parallel process at another file, so that the processes share the work of compiling the tests.
-
-    ``pytest_collection_modifyitems`` gives all of them the same order again.
-    """
-    report = yield
-    process: dict[str, Any] | None = getattr(collector.config, "workerinput", None)
-    if process is not None and isinstance(collector, pytest.Directory):
-        number = int(process["workerid"].removeprefix("gw"))
-        begin = len(report.result) * number // process["workercount"]
-        report.result[:] = report.result[begin:] + report.result[:begin]
-    return report
 
 
 def pytest_collection_finish() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ClassVar
 
 from fastapi.routing import APIRoute
@@ -81,7 +81,9 @@ class GuardedRoute(APIRoute):
     declared_needs: ClassVar[Needs] = NEEDS
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
+        # Not FastAPI's handler around it, which has nothing to parse for it: for its errors, it reads and tokenizes the
+        # source of a route when that is first called.
+        handle: Callable[[Request], Awaitable[Response]] = self.endpoint
         needs = needs_of(self.methods, self.path, self.declared_needs)
         query = OPERATIONS[self.name].query
 

@@ -1,15 +1,17 @@
 """A broker with flights, and a real browser.
 
-The browser has the scope of a module. The blocking interface of Playwright runs
-an event loop while it is open, so async tests cannot run beside it.
+The browser lives as long as the tests of this directory follow each other. The blocking interface of
+Playwright runs an event loop while it is open, so async tests cannot run beside it.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -40,24 +42,41 @@ def flights(number: int) -> list[Flight]:
     return list(islice(read_flights(path), number))
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+_running = ExitStack()
+
+
+@functools.cache
+def _launch() -> Browser:
     # The headless shell has no window, whose own pages cost more CPU time than those of the console.
     names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
     path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
-    with sync_playwright() as playwright:
-        try:
-            # Root in a container cannot use the sandbox; the pages are our own.
-            # A process for all pages, in place of one per page, takes a tenth less CPU time.
-            launched = playwright.chromium.launch(
-                executable_path=path, args=["--no-sandbox", "--renderer-process-limit=1"]
-            )
-        except Error:
-            if os.environ.get("CI"):
-                pytest.fail(HOW_TO_INSTALL)
-            pytest.skip(HOW_TO_INSTALL)
-        yield launched
-        launched.close()
+    # Root in a container cannot use the sandbox; the pages are our own.
+    # A process for all pages, in place of one per page, takes a tenth less CPU time.
+    arguments = ["--no-sandbox", "--renderer-process-limit=1"]
+    playwright = _running.enter_context(sync_playwright())
+    browser = playwright.chromium.launch(executable_path=path, args=arguments)
+    _running.callback(browser.close)
+    return browser
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or not nextitem.nodeid.startswith("tests/console/"):
+            _running.close()
+            _launch.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Browser:
+    try:
+        return _launch()
+    except Error:
+        if os.environ.get("CI"):
+            pytest.fail(HOW_TO_INSTALL)
+        pytest.skip(HOW_TO_INSTALL)
 
 
 @pytest.fixture(scope="module")

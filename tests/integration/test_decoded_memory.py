@@ -257,7 +257,7 @@ def test_a_client_decodes_what_fits_and_fetches_the_rest_again(broker: BrokerPro
         assert ([record.offset for record in second.records], second.next_offset) == ([1], 2)
 
 
-REFUSED = 12
+REFUSED = 8
 
 
 def refuse_rewritten_batch(broker: BrokerProcess, topic: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.broker.broker import Broker
+from app.broker.producing import producers
 from app.broker.producing.produce import Acks
 from app.cluster.catalog import NamedProducer
 from app.cluster.sqlite.catalog import SqliteCatalog
@@ -21,6 +22,12 @@ from tests.support.engines import QUIET
 from tests.support.simulated_time import RealFilesInSimulatedTime, SimulatedClock, simulated
 
 DAY_S = 24 * 3600
+
+
+@pytest.fixture(autouse=True)
+def few_counts_of_producers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not let months pass in the steps of 10 s in which producers are counted, which these tests are not about."""
+    monkeypatch.setattr(producers, "_LIMIT_INTERVAL_MS", DAY_S * 1000)
 
 
 @asynccontextmanager

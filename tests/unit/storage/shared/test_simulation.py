@@ -451,12 +451,12 @@ COMPACTED_TRANSACTION_MUTANTS: dict[str, tuple[type[SharedEngine], type[ModelMet
 
 # Seeds that notice a mutant which few do. They are tried first; if one notices it no longer, the others follow.
 NOTICED_BY = {
-    "a key index with aborted records": 10,
+    "a key index with aborted records": 60,
     "a look-up past the last stable offset": 21,
     "a map that was full": 45,
-    "a pass over open transactions": 44,
+    "a pass over open transactions": 60,
     "a replacement that is not compared with its plan": 33,
-    "a table without what was replaced": 225,
+    "a table without what was replaced": 74,
     "an acknowledgement before the commit": 6,
     "an epoch that never ends": 46,
     "commits out of order": 49,
