@@ -56,7 +56,7 @@ run: $(RUNTIME) ## start a broker on 127.0.0.1 (HTTP 8080, binary 9009, Kafka 90
 test: $(DEVELOPMENT) ## run all tests except the long and the unbounded ones, in parallel, the same way each time
 	@# Without cached bytecode, every process that a test starts compiles what it imports.
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q app clients load
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --processes $(TEST_PROCESSES) -m "not torture and not long" $(ARGS)
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not torture and not long" $(ARGS)
 
 coverage: $(DEVELOPMENT) ## measure the coverage of tests/unit, which has a floor, or of ARGS: ten minutes of CPU time, in a single process
 	@rm -rf build/coverage
@@ -65,20 +65,20 @@ coverage: $(DEVELOPMENT) ## measure the coverage of tests/unit, which has a floo
 	$(BIN)/python -m coverage report $(if $(ARGS),--fail-under 0)
 
 long: $(DEVELOPMENT) ## run what takes minutes, and costly variants: kills of pipelines, Spark clusters, many seeds
-	$(BIN)/python -m pytest --processes $(LONG_PROCESSES) -m "long and not torture" $(ARGS)
+	$(BIN)/python -m pytest -n $(LONG_PROCESSES) --dist loadfile --no-loadscope-reorder -m "long and not torture" $(ARGS)
 
 test-cluster: $(DEVELOPMENT) ## run what a broker serves against three brokers with shared storage
-	STELE_TEST_BROKERS=3 $(BIN)/python -m pytest --processes $(LONG_PROCESSES) \
+	STELE_TEST_BROKERS=3 $(BIN)/python -m pytest -n $(LONG_PROCESSES) --dist loadfile --no-loadscope-reorder \
 		-m "not torture and not long and not one_broker" $(CLUSTER_SUITES) $(ARGS)
 
 long-cluster: $(DEVELOPMENT) ## run the same with all CLIENTS of make conformance and with the long tests
-	STELE_TEST_BROKERS=3 STELE_CONFORMANCE_CLIENTS=$(CLIENTS) $(BIN)/python -m pytest --processes $(LONG_PROCESSES) \
-		-m "not torture and not one_broker" $(CLUSTER_SUITES) $(ARGS)
+	STELE_TEST_BROKERS=3 STELE_CONFORMANCE_CLIENTS=$(CLIENTS) $(BIN)/python -m pytest -n $(LONG_PROCESSES) \
+		--dist loadfile --no-loadscope-reorder -m "not torture and not one_broker" $(CLUSTER_SUITES) $(ARGS)
 
 conformance: $(DEVELOPMENT) ## test the Kafka listener with CLIENTS (default all), write the table of docs/conformance.md
 	@echo "running the conformance tests; what is downloaded and built for them goes to .conformance"
 	STELE_CONFORMANCE_CLIENTS=$(CLIENTS) STELE_CONFORMANCE_TABLE=docs/conformance.md \
-		$(BIN)/python -m pytest --processes $(LONG_PROCESSES) tests/conformance $(ARGS)
+		$(BIN)/python -m pytest -n $(LONG_PROCESSES) --dist loadfile --no-loadscope-reorder tests/conformance $(ARGS)
 
 suites: $(DEVELOPMENT) ## run the test suites of Kafka clients: ARGS='sarama kafka-go'; SUITES_DIR has those no registry serves
 	@echo "running the suites of Kafka clients; what is downloaded, built and printed goes to .conformance/suites"
@@ -121,7 +121,7 @@ cluster: $(DEVELOPMENT) ## start PostgreSQL, an S3 server and three brokers on t
 	@exec $(BIN)/python -m load.run_cluster $(ARGS)
 
 fuzz: $(DEVELOPMENT) ## search at random, FUZZ_SECONDS (60) each: tests with other seeds, decoders guided by coverage
-	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) -- --processes $(TEST_PROCESSES) $(ARGS)
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) -- -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(OWN_VENV)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: atheris || { \

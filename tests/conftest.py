@@ -6,13 +6,13 @@ import gc
 import os
 import signal
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 from httpx._config import DEFAULT_TIMEOUT_CONFIG  # pyright: ignore[reportPrivateUsage]
 
 pytest_plugins = [
     "tests.support.one_tls_context",
-    "tests.support.parallel",
     "tests.support.random_search",
     "tests.support.skipped_tests",
     "tests.support.warm_processes",
@@ -50,6 +50,9 @@ LONGEST_FIRST = (
     "tests/unit/api/test_every_error.py",
     "tests/unit/test_release.py",
 )
+# The tests of these run in one process: a virtual machine for Java with a session of Spark costs 20 s of CPU time in each,
+# and a browser 3 s.
+TOGETHER = ("tests/integration/spark/", "tests/console/")
 # These compute; all others wait for brokers, browsers and clients for much of their time.
 COMPUTING = "tests/unit/"
 
@@ -76,6 +79,36 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
     finally:
         gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Start each parallel process at another file, so that the processes share the work of compiling the tests.
+
+    ``pytest_collection_modifyitems`` gives all of them the same order again.
+    """
+    report = yield
+    process: dict[str, Any] | None = getattr(collector.config, "workerinput", None)
+    if process is not None and isinstance(collector, pytest.Directory):
+        number = int(process["workerid"].removeprefix("gw"))
+        begin = len(report.result) * number // process["workercount"]
+        report.result[:] = report.result[begin:] + report.result[:begin]
+    return report
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Give the processes whole files, and those of ``TOGETHER`` as if they were one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return next((directory for directory in TOGETHER if file.startswith(directory)), file)
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:

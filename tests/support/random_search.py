@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", f"{MARKER}: draws random values; `make fuzz` repeats it with other seeds"
     )
     seed = _chosen_seed(config)
-    config.pluginmanager.register(_Seeds(seed), "random-search")
+    config.pluginmanager.register(_Seeds(seed, is_worker=hasattr(config, "workerinput")), "random-search")
     # The time limit of a test bounds an example, too; how long one takes depends on the load of the machine.
     common: dict[str, Any] = {
         "deadline": None,
@@ -59,7 +59,10 @@ def _draw_no_constants_of_modules() -> None:
 
 
 def _chosen_seed(config: pytest.Config) -> int:
-    """Return the seed of this run: as given, or a new one."""
+    """Return the seed of this run: as given, as the first of several processes has drawn it, or a new one."""
+    process: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if process is not None:
+        return process["stele_seed"]
     given = str(config.getoption("seed"))
     if given == "new":
         return random.SystemRandom().randrange(1, 1 << 32)
@@ -69,11 +72,16 @@ def _chosen_seed(config: pytest.Config) -> int:
 
 
 class _Seeds:
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, is_worker: bool) -> None:
         self._seed = seed
+        self._is_worker = is_worker
 
     def pytest_report_header(self) -> str:
         return f"seed of random values: {self._seed}"
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput["stele_seed"] = self._seed
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
@@ -93,7 +101,7 @@ class _Seeds:
         random.seed(f"{self._seed} {item.nodeid}")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and self._seed != FIXED_SEED:
+        if report.failed and self._seed != FIXED_SEED and not self._is_worker:
             save_case(report, self._seed, CASES)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -11,12 +12,23 @@ TARGETS = {"torture": "make torture", "long": "make long"}
 
 
 class _LeftOut:
-    def __init__(self) -> None:
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
         self._deselected: Counter[str] = Counter()
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         for item in items:
             self._deselected.update([name for name in TARGETS if item.get_closest_marker(name)][:1])
+
+    def pytest_sessionfinish(self) -> None:
+        output: dict[str, Any] | None = getattr(self._config, "workeroutput", None)
+        if output is not None:
+            output["left_out"] = dict(self._deselected)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        # All processes collect the same tests; one that was killed has no output.
+        self._deselected |= Counter(getattr(node, "workeroutput", {}).get("left_out", {}))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         skipped: list[pytest.TestReport] = terminalreporter.stats.get("skipped", [])
@@ -43,4 +55,4 @@ def _reason(report: pytest.TestReport) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(_LeftOut(), "left-out")
+    config.pluginmanager.register(_LeftOut(config), "left-out")

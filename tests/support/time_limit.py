@@ -7,7 +7,7 @@ expectation of speed. ``--time-limit`` sets it for a run, ``@pytest.mark.time_li
 When it is exceeded, SIGALRM fails the test: the stacks are in its captured stderr. An exception that is
 raised within a callback of asyncio ends that callback only, so the signal is repeated until the phase has
 ended. A process that does not react at all, because its main thread never returns from C code, writes the
-stacks of its threads and exits ``BACKSTOP_S`` later; with ``--processes`` this fails the test in question.
+stacks of its threads and exits ``BACKSTOP_S`` later; under pytest-xdist this fails the test in question.
 """
 
 from __future__ import annotations

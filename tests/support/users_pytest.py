@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 # To import them takes most of a run.
-_OF_THIS_ENVIRONMENT = ("anyio", "locust", "schemathesis")
+_OF_THIS_ENVIRONMENT = ("anyio", "locust", "schemathesis", "xdist")
 
 
 def run_users_tests(folder: Path, *, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:

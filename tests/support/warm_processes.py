@@ -7,7 +7,7 @@ directory as ``subprocess.Popen`` would give it; only the interpreter is not a n
 As a pytest plugin, this module makes ``run_broker`` start brokers in this way. A test that is marked
 ``cold_start`` is about the start: its brokers get a new interpreter, as those of users do.
 
-The fork server lives from its first use until the tests end. All processes that run tests have the same one.
+Every process that runs tests has a fork server of its own, from the first use until it ends.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _living: weakref.WeakSet[WarmProcess] = weakref.WeakSet()
 
 
 @functools.cache
-def _fork_server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Start the fork server; return the socket for its requests, and its process."""
+def _requests() -> socket.socket:
+    """Start the fork server of this process; return the socket for its requests."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, "-m", "tests.support.fork_server", str(theirs.fileno())]
@@ -54,7 +54,7 @@ def _fork_server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
         server.wait()
 
     atexit.register(end)
-    return ours, server
+    return ours
 
 
 class WarmProcess:
@@ -87,7 +87,7 @@ class WarmProcess:
             self._answers, theirs = socket.socketpair()
             ends.enter_context(theirs)
             descriptors = [theirs_of for theirs_of, _ in given]
-            socket.send_fds(_fork_server()[0], [request], [*descriptors, theirs.fileno()])
+            socket.send_fds(_requests(), [request], [*descriptors, theirs.fileno()])
             self.stdin, self.stdout, self.stderr = (ours for _, ours in given)
         self.pid = self._receive()
         _living.add(self)
@@ -240,13 +240,6 @@ def use_warm_processes() -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cold_start: its brokers are started by a new interpreter")
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    # Before the processes of the tests are forked.
-    option = session.config.option
-    if option.processes > 1 and not option.collectonly:
-        _fork_server()
 
 
 @pytest.hookimpl(tryfirst=True)

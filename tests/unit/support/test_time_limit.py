@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.inner_pytest import run_pytest
-
+ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 2
+# A hang of the inner run ends this test as well.
+RUN_TIMEOUT_S = 120
 
 
 def run(tmp_path: Path, code: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """What pytest says about a file with ``code``."""
-    limit = ("-p", "tests.support.time_limit", f"--time-limit={LIMIT_S}")
-    return run_pytest(tmp_path, *limit, *options, test_inner=code)
+    """What pytest says about a file with ``code``, with the plugin of this suite and without those installed."""
+    (tmp_path / "test_inner.py").write_text(code)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.support.time_limit"]
+    return subprocess.run(
+        [*command, "-p", "no:cacheprovider", f"--time-limit={LIMIT_S}", *options, "test_inner.py"],
+        cwd=tmp_path,
+        env=os.environ
+        | {
+            "PYTHONPATH": str(ROOT),
+            "PYTEST_ADDOPTS": "",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTEST_PLUGINS": "",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=RUN_TIMEOUT_S,
+    )
 
 
 IN_A_WAIT = """
@@ -109,3 +128,10 @@ def test_with_more():
     threading.Event().wait(3)
 """
     assert "2 passed" in run(tmp_path, code).stdout
+
+
+@pytest.mark.long
+def test_under_parallel_processes_the_report_is_the_same(tmp_path: Path) -> None:
+    report = run(tmp_path, IN_A_WAIT, "-p", "xdist", "-n2").stdout
+    assert "── task the one that waits ──" in report
+    assert "1 failed, 1 passed" in report
