@@ -46,6 +46,18 @@ async function list() {
 
 // ── what is done with a mirror ──
 
+let stop = () => {};
+// A mirror that goes is gone before its process has ended: it is polled again only if it stays.
+async function going(request) {
+  stop();
+  try {
+    return await request();
+  } catch (problem) {
+    stop = every(2000, refresh);
+    throw problem;
+  }
+}
+
 async function change(mirror) {
   const made = await ask(mirror ? "Change the mirror" : "New mirror", ...shape(mirror, (name, body) => send("PUT", path(name), body)));
   if (made === undefined) return;
@@ -69,10 +81,11 @@ async function promote(mirror, topic) {
   const late = mirror.state === "level" ? "" : ` The mirror is ${mirror.state}: ${count(mirror.lag)} records of the source are not copied, and never will be.`;
   const done = await askWithName(topic ? "Promote the topic" : "Promote all topics",
     `${topic ? `${topic} becomes an ordinary topic` : "The copies become ordinary topics, and the mirror is deleted"}. Stop the producers of the source first: what it gets from now on is not copied.${late}`,
-    topic ?? mirror.name, "Promote", () => send("POST", path(mirror.name, "promote"), topic ? { topic } : {}));
+    topic ?? mirror.name, "Promote", () => (topic ? send("POST", path(mirror.name, "promote"), { topic }) : going(() => send("POST", path(mirror.name, "promote"), {}))));
   if (done === undefined) return;
   const aborted = done.promoted.reduce((sum, one) => sum + one.aborted_transactions.length, 0);
-  toast(`${count(done.promoted.length)} promoted${aborted ? `, ${count(aborted)} open transactions aborted` : ""}${done.unfinished ? `; not all of the source may be copied: ${done.unfinished}` : ""}`);
+  toast(`${count(done.promoted.length)} promoted${aborted ? `, ${count(aborted)} open transactions aborted` : ""}`);
+  if (done.unfinished) await ask("Not all of the source may be copied", [h("p", null, done.unfinished)], { work: () => true });
   if (topic) await refresh();
   else location.href = "/console/mirrors";
 }
@@ -92,7 +105,7 @@ async function remove(mirror) {
   const done = await ask("Delete the mirror", [
     h("p", null, `${mirror.name} is forgotten.`),
     h("p", { class: "soft" }, isOutward(mirror) ? "Its copies stay in the other cluster." : "Its copies stay, and stay read-only; a mirror of the same name goes on with them. Promote them to make them ordinary topics."),
-  ], { button: "Delete", danger: true, work: () => send("DELETE", path(mirror.name)) });
+  ], { button: "Delete", danger: true, work: () => going(() => send("DELETE", path(mirror.name))) });
   if (done !== undefined) location.href = "/console/mirrors";
 }
 
@@ -167,6 +180,6 @@ if (view) {
     byId("title").textContent = state.mirror;
     document.title = `${state.mirror} · Stele`;
   } else if (mayChange) show(byId("tools"), h("button", { type: "button", class: "primary", onclick: () => change(null) }, "New mirror…"));
-  every(2000, refresh);
+  stop = every(2000, refresh);
   window.addEventListener("popstate", () => location.reload());
 }

@@ -44,7 +44,7 @@ class Source:
         self._slots: dict[tuple[int | None, Purpose], _Slot] = {}
         self._next_server = 0
         # The id of the cluster, once its topics are known.
-        self.id = ""
+        self.id: str = ""
         # Of the last connection; the defaults before there was one.
         self.config: SourceConfig = parse({}, mirror="")
 
