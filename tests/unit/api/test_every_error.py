@@ -205,7 +205,8 @@ class World:
         self.met: dict[tuple[str, str], set[type[SteleError]]] = {}
         broker = raising(at.broker, self.faults, "broker")
         iceberg = IcebergTables(at.broker.settings, broker, "")
-        self.sql = SqlStatements(broker, Snapshots(iceberg.catalog), SchemaRegistry(broker).values)
+        # Reading never fails because of the registry, which has a broker of its own for that.
+        self.sql = SqlStatements(broker, Snapshots(iceberg.catalog), SchemaRegistry(at.broker).values)
         groups = raising(at.kafka.groups, self.faults, "groups")
         application = create_application(
             broker,
