@@ -8,7 +8,7 @@ import pytest
 from stele.broker_process import BrokerProcess
 
 from load.postgres_server import PostgresServer
-from tests.support.cdc import Replay, running_cdc
+from tests.support.cdc import EXIT_CODE_OF_A_GAP, Replay, running_cdc
 from tests.support.postgres import drop_slot
 from tests.support.variants import long_but
 
@@ -277,7 +277,7 @@ def test_a_slot_that_was_created_again_or_advanced_is_a_gap(
         pg.run("INSERT INTO t VALUES (1, 10)")
         pg.run(move)
         cdc.start()
-        assert cdc.wait() == 1
+        assert cdc.wait() == EXIT_CODE_OF_A_GAP
         assert "the slot was created again or advanced" in cdc.said
     with running_cdc(pg, stele_broker.binary_url, log, "--tables", "t", "--snapshot", "again") as cdc:
         replay.read_until(lambda: len(replay.rows) == 1, check=cdc.check)
