@@ -106,7 +106,7 @@ class Caller:
         """Return whether the message is allowed."""
         listener = replace(self.served.binary, access=self.access("binary"))
         try:
-            binary_guards.check(listener, request)
+            await binary_guards.check(listener, request)
         except AuthorizationError:
             return False
         return True

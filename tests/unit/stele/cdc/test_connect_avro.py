@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 import msgspec
 import pytest
-from stele.cdc.decoding.pgoutput import UNCHANGED, Column, Relation, Row
+from stele.cdc.decoding.pgoutput import UNCHANGED, Column, Datum, Relation
 from stele.cdc.records.connect_avro import avro_schema, encoder_of
 from stele.cdc.records.debezium_form import DebeziumAvroForm, DebeziumForm
 from stele.cdc.records.debezium_types import CatalogType, connect_type
@@ -89,7 +89,7 @@ def test_keys_and_envelopes_are_those_in_json() -> None:
     plain, avro, registered = forms(names)
     for schema in registered.values():
         parse_schema(msgspec.json.decode(msgspec.json.encode(schema)))
-    row: Row = [value for *_, value in COLUMNS]
+    row: list[Datum] = [value for *_, value in COLUMNS]
     row[names.index("text")] = UNCHANGED
     row[names.index("day")] = None
     source = plain.source(lsn=7, commit_lsn=9, xid=729, ts_us=1_795_249_378_010_000)
