@@ -62,7 +62,7 @@ class Transactions:
         self._last_change_lsn = -1
         self._number = 0
         # Changes that wait for the one that does not belong to them.
-        self.run = Run()
+        self.run: Run = Run()
 
     @property
     def is_between(self) -> bool:

@@ -19,7 +19,7 @@ def is_local(file: DataFile) -> bool:
 
 
 def path_of(file: DataFile) -> str:
-    """Return by which path DuckDB opens a file: its own one, or one of ``BrokerFiles``."""
+    """Return by which path DuckDB opens a file: its own one, or one of ``broker_files``."""
     if is_local(file):
         return file.location.removeprefix(_LOCAL)
     return f"{PROTOCOL}://{file.location.partition('://')[2]}"

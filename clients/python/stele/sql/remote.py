@@ -14,9 +14,12 @@ from .manifests import DataFile
 _CHANGED = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class BrokerFiles(AbstractFileSystem):
-    """The files of a statement, by their paths, as DuckDB asks for them."""
+def broker_files(link: Link, files: dict[str, tuple[int, DataFile]]) -> Any:
+    """Return the files of a statement, by their paths, as a file system of fsspec, whose types are not known."""
+    return _BrokerFiles(link, files)
 
+
+class _BrokerFiles(AbstractFileSystem):
     protocol: Any = PROTOCOL
     cachable = False
 

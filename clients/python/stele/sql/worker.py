@@ -143,9 +143,9 @@ class Worker:
         database.execute(f"set {_ACCESS} = false")
         remote = {path: place for path, place in found.items() if not is_local(place[1])}
         if remote:
-            from .remote import BrokerFiles
+            from .remote import broker_files
 
-            database.register_filesystem(BrokerFiles(self._link, remote))
+            database.register_filesystem(broker_files(self._link, remote))
 
     def _typed(
         self,
