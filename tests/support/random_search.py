@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "deadline": None,
         "suppress_health_check": [hypothesis.HealthCheck.too_slow],
     }
-    hypothesis.settings.register_profile("repeat", derandomize=True, database=None, max_examples=50, **common)
+    hypothesis.settings.register_profile("repeat", derandomize=True, database=None, max_examples=25, **common)
     hypothesis.settings.register_profile("search", print_blob=True, database=None, **common)
     hypothesis.settings.load_profile("repeat" if seed == FIXED_SEED else "search")
     if seed == FIXED_SEED:
