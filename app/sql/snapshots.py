@@ -8,6 +8,7 @@ import msgspec
 from stele.wire import sql_frames as frames
 
 from ..broker.topics import Topic
+from ..errors import StorageUnavailable
 
 _ERRORS = "_errors"
 
@@ -78,8 +79,8 @@ class Snapshots:
     async def read(self, files: TableFiles, question: frames.Read) -> bytes:
         """Return bytes of a file of these tables. Raises ``StorageUnavailable``."""
         path = question.path
-        is_of_table = path.startswith(files.roots) and ".." not in path.split("/")
-        assert is_of_table, f"{path} is not of the table"
+        if not path.startswith(files.roots) or ".." in path.split("/"):
+            raise StorageUnavailable("reading a table", f"{path} is not of the table")
         return await self._catalog.read(path, question.start, question.end)
 
     async def _newest(self, topic: Topic, name: str, rows: str) -> tuple[frames.Snapshot, str] | None:
