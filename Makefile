@@ -26,9 +26,9 @@ DEMO_FLIGHTS ?= 0
 CLIENTS ?= all
 # Where make suites finds the suites that no package registry serves.
 SUITES_DIR ?=
-# How many processes make test runs the tests in: three per core, because tests wait for brokers, PostgreSQL and Spark.
-# 0 runs them in a single process, for a debugger.
-TEST_PROCESSES ?= $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN))))
+# How many processes make test runs the tests in: five for two cores, because tests wait for brokers, PostgreSQL and Spark;
+# each collects all tests first. 0 runs them in a single process, for a debugger.
+TEST_PROCESSES ?= $(shell echo $$((5 * $$(getconf _NPROCESSORS_ONLN) / 2)))
 # The same for make long and make conformance: one per core: Spark and many brokers at once compute more than they wait.
 LONG_PROCESSES ?= $(shell getconf _NPROCESSORS_ONLN)
 # The suites that do not mind at which broker a listener is.

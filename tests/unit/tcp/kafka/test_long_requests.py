@@ -511,6 +511,7 @@ async def test_a_long_commit_for_a_topic_that_is_made_anew_meanwhile_is_none_of_
     ]
 
 
+@pytest.mark.long
 async def test_the_partitions_of_a_long_transaction_are_added_in_steps(
     listener: KafkaListener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
