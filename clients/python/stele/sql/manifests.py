@@ -11,12 +11,15 @@ from typing import Any, NamedTuple, TypeAlias, cast
 from ..schemas import avro
 from ..schemas.avro.reading import Read, Readers, budget_for
 from ..schemas.avro.types import Type
+from ..schemas.definitions import InvalidSchema, InvalidValue
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 # Of manifests, which never change, the files of so many are kept.
 _KEPT_MAX = 1000
 _DELETED = 2
+# Of a block, decompressed; pyiceberg and Iceberg's Java make blocks of some 64 KiB.
+_BLOCK_BYTES_MAX = 64 * 1024 * 1024
 _Wanted: TypeAlias = "Mapping[str, _Wanted]"
 _MANIFEST: _Wanted = {"manifest_path": {}, "content": {}}
 _ENTRY: _Wanted = {
@@ -66,6 +69,13 @@ class Manifests:
 
 def records(data: bytes, wanted: _Wanted) -> Iterator[dict[str, Any]]:
     """Yield the records of a container file of Avro, with the ``wanted`` fields. Raises ``ValueError``."""
+    try:
+        yield from _records(data, wanted)
+    except (LookupError, UnicodeDecodeError, zlib.error, InvalidSchema, InvalidValue) as error:
+        raise ValueError(f"a manifest of the table is damaged: {error!r}") from error
+
+
+def _records(data: bytes, wanted: _Wanted) -> Iterator[dict[str, Any]]:
     if not data.startswith(_MAGIC):
         raise ValueError("a manifest of the table is no Avro file")
     header, at = _header(data, len(_MAGIC))
@@ -74,13 +84,26 @@ def records(data: bytes, wanted: _Wanted) -> Iterator[dict[str, Any]]:
         raise ValueError(f"a manifest of the table is compressed with {codec!r}, which is not read here")
     written = avro.parse(header["avro.schema"].decode(), registered=True).root
     read = Readers().reader(written, _with(written, wanted))
-    at += _SYNC_BYTES
+    # Each block ends with it.
+    sync, at = data[at : at + _SYNC_BYTES], at + _SYNC_BYTES
     while at < len(data):
         count, at = _long(data, at)
         size, at = _long(data, at)
-        block = data[at : at + size]
-        at += size + _SYNC_BYTES
-        yield from _values(read, count, block if codec == b"null" else zlib.decompress(block, -15))
+        block, end = data[at : at + size], at + size
+        at = end + _SYNC_BYTES
+        if count < 0 or size < 0 or data[end:at] != sync:
+            raise IndexError("a block is cut off")
+        yield from _values(read, count, block if codec == b"null" else _inflated(block))
+
+
+def _inflated(block: bytes) -> bytes:
+    inflater = zlib.decompressobj(-15)
+    inflated = inflater.decompress(block, _BLOCK_BYTES_MAX)
+    if not inflater.eof:
+        raise ValueError(
+            f"a block of a manifest of the table is cut off, or larger than {_BLOCK_BYTES_MAX} bytes"
+        )
+    return inflated
 
 
 def _values(read: Read, count: int, block: bytes) -> Iterator[dict[str, Any]]:
@@ -128,6 +151,8 @@ def _header(data: bytes, at: int) -> tuple[dict[str, bytes], int]:
             pair: list[bytes] = []
             for _ in range(2):
                 size, at = _long(data, at)
+                if not 0 <= size <= len(data) - at:
+                    raise IndexError("the header is cut off")
                 pair.append(data[at : at + size])
                 at += size
             found[pair[0].decode()] = pair[1]
