@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stele import Client
@@ -13,6 +13,7 @@ from stele.cdc.requests import request
 
 from load.postgres_server import PostgresServer
 from tests.support.cdc import Replay, running_cdc
+from tests.support.postgres_writers import Writer
 from tests.support.waiting import eventually
 
 REQUESTS = "__cdc_requests.pg.stele"
@@ -23,34 +24,26 @@ def ask(broker: BrokerProcess, action: str, *tables: str) -> None:
         request(client, REQUESTS, "add" if action == "add" else "drop", tables)
 
 
-class Load(threading.Thread):
-    """Changes rows of two tables, both in each transaction, until it is told to end."""
+class Load(Writer):
+    """Changes rows of two tables, both in each transaction."""
+
+    is_killed = False
 
     def __init__(self, pg: PostgresServer) -> None:
-        super().__init__()
-        self._pg = pg
-        self._ended = threading.Event()
+        super().__init__(pg.connect)
         self._random = random.Random(3)
+        self._number = 1_000_000
 
-    def run(self) -> None:
-        number = 1_000_000
-        connection = self._pg.connect()
-        while not self._ended.is_set():
-            with connection, connection.cursor() as cursor:
-                for table in ("a", "b"):
-                    number += 1
-                    cursor.execute(f"INSERT INTO {table} VALUES (%s, 'new')", (number,))
-                    low = self._random.randrange(20_000)
-                    cursor.execute(f"UPDATE {table} SET v = v || 'x' WHERE id = %s", (low,))
-                    cursor.execute(f"DELETE FROM {table} WHERE id = %s", (self._random.randrange(20_000),))
-                    cursor.execute(
-                        f"UPDATE {table} SET id = %s WHERE id = %s", (number + 5_000_000, number - 20)
-                    )
-        connection.close()
-
-    def end(self) -> None:
-        self._ended.set()
-        self.join()
+    def transact(self, cursor: Any) -> None:
+        for table in ("a", "b"):
+            self._number += 1
+            cursor.execute(f"INSERT INTO {table} VALUES (%s, 'new')", (self._number,))
+            low = self._random.randrange(20_000)
+            cursor.execute(f"UPDATE {table} SET v = v || 'x' WHERE id = %s", (low,))
+            cursor.execute(f"DELETE FROM {table} WHERE id = %s", (self._random.randrange(20_000),))
+            cursor.execute(
+                f"UPDATE {table} SET id = %s WHERE id = %s", (self._number + 5_000_000, self._number - 20)
+            )
 
 
 @pytest.mark.parametrize(
