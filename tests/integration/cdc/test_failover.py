@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
-from stele import Client
 from stele.broker_process import BrokerProcess
 
 from load.postgres_server import PostgresServer
@@ -125,80 +122,10 @@ def test_a_server_that_has_all_stored_changes_is_followed_from_a_new_copy_on(
             replay.read_until(lambda number=number: len(replay.rows) == number, check=cdc.check)
 
 
-def _forget_timeline(broker: BrokerProcess) -> None:
-    """Leave the state as an earlier release wrote it, which recorded no timeline."""
-    topic = "__cdc.pg.stele"
-    with Client(broker.binary_url) as client:
-        page = client.fetch(topic, 0, 0, max_records=1000)
-        last = [msgspec.json.decode(record.value or b"") for record in page.records if record.key == b"slot"][
-            -1
-        ]
-        del last["timeline"]
-        client.produce(topic, msgspec.json.encode(last), key=b"slot", partition=0)
-
-
-def _slot_directory(server: PostgresServer) -> str:
-    ((directory,),) = server.run("SHOW data_directory")
-    return f"{directory}/pg_replslot"
-
-
-def _stop_with_slot_of(primary: PostgresServer, standby: PostgresServer) -> None:
-    """Stop the standby and copy the slot to it, as PostgreSQL 17 or a tool that copies slots does."""
-    of_standby = _slot_directory(standby)
-    standby.stop()
-    subprocess.run(["cp", "-a", f"{_slot_directory(primary)}/stele", of_standby], check=True)
-
-
 def _fail_over(primary: PostgresServer, standby: PostgresServer) -> None:
     primary.stop_immediately()
     standby.start()
     standby.promote()
-
-
-def test_a_server_that_lacks_what_an_earlier_release_stored_is_refused(
-    primary: PostgresServer, standby: PostgresServer, stele_broker: BrokerProcess, log: Path, tmp_path: Path
-) -> None:
-    """The first failover after the upgrade of a connector whose position has no timeline."""
-    replay = Replay(stele_broker.binary_url, "pg.public.t")
-    with running_cdc(primary, stele_broker.binary_url, log, *TABLES) as cdc:
-        _await_followed(primary, replay, cdc)
-        primary.run("CHECKPOINT")
-        _await_replayed(primary, standby)
-        _stop_with_slot_of(primary, standby)
-        primary.run("INSERT INTO t SELECT n, repeat('x', 100) FROM generate_series(1, 1000) n")
-        replay.read_until(lambda: len(replay.rows) == 1001, check=cdc.check)
-    _forget_timeline(stele_broker)
-    _fail_over(primary, standby)
-    for number in (1, 2):
-        said = tmp_path / f"{number}.log"
-        with running_cdc(standby, stele_broker.binary_url, said, *TABLES) as cdc:
-            assert cdc.wait() == EXIT_CODE_OF_A_GAP
-            assert "failed over to a server that lacks those from" in cdc.said
-
-
-def test_a_server_that_has_what_an_earlier_release_stored_is_followed(
-    primary: PostgresServer, standby: PostgresServer, stele_broker: BrokerProcess, log: Path, tmp_path: Path
-) -> None:
-    """Whether its slot is older than the failover, or was confirmed after it; the latter is ambiguous."""
-    replay = Replay(stele_broker.binary_url, "pg.public.t")
-    with running_cdc(primary, stele_broker.binary_url, log, *TABLES) as cdc:
-        _await_followed(primary, replay, cdc)
-        primary.run("CHECKPOINT")
-    _await_replayed(primary, standby)
-    _stop_with_slot_of(primary, standby)
-    _fail_over(primary, standby)
-    for number in (1, 2, 3):
-        _forget_timeline(stele_broker)
-        said = tmp_path / f"{number}.log"
-        with running_cdc(standby, stele_broker.binary_url, said, *TABLES) as cdc:
-            cdc.await_streaming()
-            standby.run("INSERT INTO t VALUES (%s, 'after')", (number,))
-            replay.read_until(lambda number=number: len(replay.rows) == 1 + number, check=cdc.check)
-            cdc.await_confirmed()
-            assert ("changes may be missing" in cdc.said) == (number > 1)
-    with running_cdc(standby, stele_broker.binary_url, tmp_path / "last.log", *TABLES) as cdc:
-        cdc.await_streaming()
-        assert "changes may be missing" not in cdc.said
 
 
 def test_a_standby_is_followed_once_it_is_promoted(

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stele import Client
 from stele.broker_process import BrokerProcess
+from stele.cdc.records.events import Position
 
 from load.postgres_server import PostgresServer
 from tests.support.cdc import Replay, running_cdc
@@ -80,6 +82,48 @@ def test_transactions_of_all_kinds_of_changes_give_the_tables_back(
             expected = {row[0]: _shown(row[1]) for row in cursor.fetchall()}
             assert {key: _shown(row) for key, row in replay.table().items()} == expected
     connection.close()
+
+
+def test_transactions_that_are_read_together_stay_apart(
+    pg: PostgresServer, stele_broker: BrokerProcess, log: Path
+) -> None:
+    for table in ("t", "other"):
+        pg.run(f"CREATE TABLE {table} (id int PRIMARY KEY, v int)")
+    replay = Replay(stele_broker.binary_url, "pg.public.t")
+    with running_cdc(pg, stele_broker.binary_url, log, "--tables", "t,other", "--partitions", "1") as cdc:
+        cdc.await_streaming()
+        # So that all of them wait in its socket.
+        cdc.freeze()
+        connection = pg.connect()
+        connection.autocommit = True
+        connection.cursor().execute(
+            "DO $$ BEGIN FOR n IN 1 .. 700 LOOP"
+            " INSERT INTO t SELECT id, n FROM generate_series(10 * n, 10 * n + (n % 3 = 0)::int) id;"
+            " IF n % 7 = 0 THEN UPDATE t SET v = 0 WHERE id = 10 * n; END IF;"
+            " IF n % 50 = 0 THEN INSERT INTO other VALUES (n); END IF;"
+            " COMMIT; END LOOP; END $$"
+        )
+        connection.close()
+        cdc.thaw()
+        replay.read_until(lambda: b"7000" in replay.rows, check=cdc.check)
+        cdc.await_confirmed()
+    with Client(stele_broker.binary_url) as client:
+        records = client.fetch("pg.public.t", 0, 0, max_records=2000).records
+    assert len(records) == 700 + 700 // 3 + 700 // 7
+    sources = [json.loads(record.value or b"")["source"] for record in records]
+    # Nothing has changed a row after the transaction of its insert.
+    transactions = dict(pg.run("SELECT id::text, xmin::text::int FROM t"))
+    assert [source["txid"] for source in sources] == [
+        transactions[(record.key or b"").decode()] for record in records
+    ]
+    assert [source["ts_ms"] for source in sources] == [record.timestamp for record in records]
+    positions = [Position.parse((dict(record.headers)["event_id"] or b"").decode()) for record in records]
+    assert positions == sorted(set(positions))
+    assert [position.change_lsn for position in positions] == [source["lsn"] for source in sources]
+    commits = {
+        (position.commit_lsn, source["txid"]) for position, source in zip(positions, sources, strict=True)
+    }
+    assert len(commits) == len({lsn for lsn, _ in commits}) == 700
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:

@@ -140,7 +140,8 @@ class Gaps:
     def _find(self, stream: Stream, slot: SlotInfo | None) -> _Gap | None:
         known, slot_name = self._known, self._options.slot
         now = self._timelines = stream.timelines()
-        left_lsn = self._left(now, None if slot is None else slot.confirmed_lsn)
+        # Where this server left the history of the one that was followed last.
+        left_lsn = now.parts_from(Timelines(known.timeline, known.history)) if known.timeline else None
         # All changes up to here are in the topics.
         held_lsn = known.stored_lsn if known.gap_lsn else max(known.stored_lsn, self._writer.committed_lsn)
         if left_lsn is not None:
@@ -149,7 +150,7 @@ class Gaps:
                 return _Gap(
                     f"the topics of prefix {self._options.prefix} have changes up to {lsn_text(stored_lsn)}, and PostgreSQL "
                     f"failed over to a server that lacks those from {lsn_text(left_lsn)} on (timeline {now.current} instead "
-                    f"of {known.timeline or 'an earlier one'})",
+                    f"of {known.timeline})",
                     min(left_lsn, held_lsn) if slot is None or slot.is_lost else left_lsn,
                     stored_lsn,
                     is_ahead=True,
@@ -178,34 +179,6 @@ class Gaps:
                 f"slot {slot_name} is at {lsn_text(slot.confirmed_lsn)}{at_most}: the slot was created again or advanced",
                 held_lsn,
                 max(known.gap_lsn, slot.confirmed_lsn),
-            )
-        return None
-
-    def _left(self, now: Timelines, confirmed_lsn: int | None) -> int | None:
-        """Return where this server left the history of the one that was followed last; None if it did not."""
-        known = self._known
-        if known.timeline == 0:
-            return self._left_unnoticed(sorted(now.left.values()), confirmed_lsn)
-        if known.timeline > 1 and not known.history:
-            # Of an earlier release, which noted the number alone.
-            return None if known.timeline == now.current else now.left.get(known.timeline, 0)
-        return now.parts_from(Timelines(known.timeline, known.history))
-
-    def _left_unnoticed(self, left: list[int], confirmed_lsn: int | None) -> int | None:
-        """Return what ``_left`` does where an earlier release has stored, which recorded no timeline."""
-        stored_lsn = self._copies.stored_lsn() if left and confirmed_lsn is not None else 0
-        if confirmed_lsn is None or not stored_lsn:
-            return None
-        for left_lsn in left:
-            # It confirmed once per second: what it stored after a failover, it confirmed after it.
-            if confirmed_lsn <= left_lsn <= stored_lsn:
-                return left_lsn
-        if confirmed_lsn > left[-1]:
-            logger.warning(
-                "PostgreSQL failed over at %s or before, and an earlier release of the connector, which did not "
-                "record failovers, ran last. If that was before the failover, changes may be missing: then run once with "
-                "--snapshot again",
-                lsn_text(left[-1]),
             )
         return None
 

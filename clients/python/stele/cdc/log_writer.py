@@ -224,7 +224,7 @@ class LogWriter:
     def add_rows(
         self, topic: str, rows: Sequence[Row], *, first: Position, instead_of_key: bytes, header_bytes: int
     ) -> None:
-        """Buffer records of one transaction, in the order of their positions; the last header of each is its own.
+        """Buffer records of inserts and updates, in the order of their positions; the last header of each is its own.
 
         Otherwise it does what ``add`` does for each. ``first`` is the position of the first record. Either all have keys
         or none. ``header_bytes`` are what the headers of a record have at most.
@@ -236,29 +236,28 @@ class LogWriter:
         keys = [instead_of_key if row[1] is None else row[1] for row in rows]
         if state.needs_key and rows[0][1] is None:
             raise _needs_key(topic)
-        partitions, chunk_bytes = state.partitions, state.chunk_bytes
         overhead = _ROW_OVERHEAD_BYTES + header_bytes
-        added = added_bytes = 0
-        for number, key, row in zip(state.partitions_of(keys), keys, rows, strict=True):
-            partition = partitions[number]
-            size = overhead + len(key) + len(row[2] or b"")
-            stored = partition.stored
+        sizes = [overhead + len(key) + len(row[2] or b"") for key, row in zip(keys, rows, strict=True)]
+        by_partition: dict[int, list[int]] = {}
+        for index, number in enumerate(state.partitions_of(keys)):
+            by_partition.setdefault(number, []).append(index)
+        for number, indexes in by_partition.items():
+            partition, stored = state.partitions[number], state.partitions[number].stored
+            size = sum([sizes[index] for index in indexes])
             if (
-                partition.size + size <= chunk_bytes
+                partition.size + size <= state.chunk_bytes
                 and (stored is None or stored < first)
                 and partition.is_known
             ):
-                partition.rows.append(row)
+                partition.rows += [rows[index] for index in indexes]
                 partition.size += size
-                added += 1
-                added_bytes += size
-            else:
-                position = Position.parse((row[3][-1][1] or b"").decode())
-                self._add(topic, state, number, row, size, position)
-        self.written += added
-        self.buffered_bytes += added_bytes
-        if added:
-            self._is_whole = False
+                self.buffered_bytes += size
+                self.written += len(indexes)
+                self._is_whole = False
+                continue
+            for index in indexes:
+                position = Position.parse((rows[index][3][-1][1] or b"").decode())
+                self._add(topic, state, number, rows[index], sizes[index], position)
 
     def _topic(self, name: str) -> _Topic:
         topic = self._topics.get(name)

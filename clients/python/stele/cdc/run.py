@@ -41,6 +41,9 @@ logger: logging.Logger = logging.getLogger("stele.cdc")
 _LAG_S = 2.0
 # Of a copy that waits until a transaction has ended.
 _RETRY_S = 0.2
+# After a flush of many events more will come: those of this time are stored together, which costs the broker less.
+_LINGER_S = 0.01
+_MANY_EVENTS = 100
 
 
 class Run:
@@ -78,6 +81,7 @@ class Run:
         self._guard = guard
         self._feedback = Feedback(status, keep_alive_s=postgres.keep_alive_s())
         self._flushed_s = 0.0
+        self._flushed = self._written = 0
         self._measured_s = -math.inf
         self._standbys: str | None = None
         origin = state_of.Origin(*postgres.identity())
@@ -318,14 +322,15 @@ class Run:
 
     def _follow(self) -> None:
         while True:
-            stream, run, writer = self._feedback.stream, self._transactions.run, self._writer
+            stream, transactions, writer = self._feedback.stream, self._transactions, self._writer
             count = 0
             while count < TURN:
-                message = stream.read(run) if stream is not None else None
+                run = transactions.run
+                message = stream.read(run, self._status.confirmed_lsn) if stream is not None else None
                 if message is None:
                     break
                 count += 1 + len(run.lsns)
-                self._transactions.take(*message)
+                transactions.take(*message)
                 if writer.buffered_bytes >= FLUSH_BYTES or (
                     writer.holds_ended and self._feedback.may_confirm_too_much(message[0])
                 ):
@@ -343,9 +348,34 @@ class Run:
                 continue
             waiting = [self._postgres.connection, self._wake, *([stream] if stream is not None else [])]
             must_hurry = self._copies.beside.must_hurry and not self._guard.pauses_copies
-            select.select(waiting, [], [], _RETRY_S if must_hurry else _LAG_S)
+            wait_s = _RETRY_S if must_hurry else _LAG_S
+            if transactions.run.head is not None or not writer.is_stored:
+                wait_s = min(wait_s, max(0.0, self._flush_in_s(is_idle=True)))
+            select.select(waiting, [], [], wait_s)
+
+    def _flush_in_s(self, *, is_idle: bool) -> float:
+        """Return in how many seconds the next flush is due, if nothing else demands one."""
+        pause_s = CONFIRM_S
+        if is_idle and self._transactions.is_between:
+            # Otherwise the rest of a transaction is on its way.
+            pause_s = _LINGER_S if self._flushed >= _MANY_EVENTS else 0.0
+        return self._flushed_s + pause_s - time.monotonic()
+
+    def _flush(self, *, is_idle: bool) -> None:
+        """Store what was read, and confirm it."""
+        # Before the confirmation, because the messages of a run may have smaller LSNs than what is confirmed then.
+        self._transactions.end_run()
+        self._context.flush()
+        self._flushed, self._written = self._writer.written - self._written, self._writer.written
+        self._flushed_s = time.monotonic()
+        stream = self._feedback.stream
+        if is_idle and stream is not None and self._transactions.is_between:
+            # No published change is left before it.
+            self._feedback.handled_lsn = max(self._feedback.handled_lsn, stream.wal_end)
+        self._confirm(force=False)
 
     def _end(self) -> NoReturn:
+        self._transactions.end_run()
         self._context.flush()
         self._note_end()
         self._confirm(force=True)
@@ -360,17 +390,11 @@ class Run:
 
     def _chores(self, *, is_idle: bool) -> None:
         self._notifications()
-        stream = self._feedback.stream
-        now_s = time.monotonic()
-        if is_idle or now_s - self._flushed_s >= CONFIRM_S:
-            self._context.flush()
-            self._flushed_s = now_s
-        if is_idle and stream is not None and self._transactions.is_between:
-            # No published change is left before it.
-            self._feedback.handled_lsn = max(self._feedback.handled_lsn, stream.wal_end)
-        self._confirm(force=False)
+        if self._flush_in_s(is_idle=is_idle) <= 0:
+            self._flush(is_idle=is_idle)
         if not self._guard.pauses_copies:
             self._copies.beside.step()
+        stream, now_s = self._feedback.stream, time.monotonic()
         if now_s - self._measured_s >= _LAG_S and stream is not None:
             self._measured_s = now_s
             slot = self._postgres.slot()

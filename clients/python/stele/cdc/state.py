@@ -72,8 +72,8 @@ class Mode(msgspec.Struct, frozen=True):
 class SlotState(msgspec.Struct, frozen=True):
     """Up to where the slot may have been confirmed; None while a run may confirm more.
 
-    ``timeline`` is that of the server; 0 in the state of earlier releases. ``history`` has the LSN at which it left each
-    earlier one. ``epoch`` is that of the named producer in the run that noted it; -1 in the state of earlier releases.
+    ``timeline`` is that of the server; 0 before the first run. ``history`` has the LSN at which it left each earlier one.
+    ``epoch`` is that of the named producer in the run that noted it; -1 before the first run.
 
     All changes up to ``stored_lsn`` are in the topics. If there is a ``gap_lsn``, those from there up to it may be
     missing, in tables that were not copied since.

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import islice, pairwise
 from typing import Any
 
 from ..errors import AuthorizationError, InvalidRequestError, RecordTooLargeError
@@ -26,12 +27,14 @@ from .decoding.pgoutput import (
     StreamStart,
     Truncate,
     Update,
+    begins_of,
     decode,
 )
 from .decoding.runs import Run, change_of, relation_of, rows_of
 from .errors import CdcError, Stopped, StreamedMessageError
 from .postgres.feedback import Feedback
 from .records.events import EVENT_ID, Event, Position, Table
+from .records.forms import Parts, for_each_row
 from .records.outbox import PREFIX, RefusedMessageError, outgoing, refused
 from .shapes import keys_of, shape_of
 from .spool import Spool
@@ -61,12 +64,14 @@ class Transactions:
         self._transaction: Begin | None = None
         self._last_change_lsn = -1
         self._number = 0
-        # Changes that wait for the one that does not belong to them.
+        # Changes that wait for the message that does not belong to them.
         self.run: Run = Run()
 
     @property
     def is_between(self) -> bool:
         """Whether no transaction is being received; some may be spooled and incomplete."""
+        if self.run.head is not None:
+            return len(self.run.begins) < len(self.run.ends)
         return self._transaction is None and self._spool is None
 
     def close(self) -> None:
@@ -80,8 +85,7 @@ class Transactions:
             Stopped, CdcError, Interrupted, SteleClientError
             OSError: the spool's disk is full.
         """
-        if self.run.head is not None:
-            self._end_run()
+        self.end_run()
         if self._spool is not None:
             if payload[:1] == b"E":
                 self._spool = None
@@ -142,14 +146,14 @@ class Transactions:
                 for lsn, payload in spool.messages():
                     if self.run.goes_on(lsn, payload):
                         continue
-                    self._end_run()
+                    self.end_run()
                     self._replay_message(lsn, payload, spool)
                     if self._context.must_flush:
                         self._context.flush()
                         if self._context.stopping.is_set():
                             raise Stopped
                     self._feedback.keep_alive()
-                self._end_run()
+                self.end_run()
             finally:
                 spool.close()
         self._commit(commit.end_lsn)
@@ -157,7 +161,7 @@ class Transactions:
     def _replay_message(self, lsn: int, payload: bytes, spool: Spool) -> None:
         if self.run.begin(lsn, payload, in_stream=True):
             if spool.is_aborted(self.run.xid):
-                self.run.end()
+                self.run = Run()
             return
         message = decode(payload, in_stream=True)
         if isinstance(message, LogicalMessage):
@@ -280,27 +284,62 @@ class Transactions:
         )
         return table.events(change, source)
 
-    def _end_run(self) -> None:
-        """Write the changes of the run."""
+    def end_run(self) -> None:
+        """Write the changes of the run, if there is one, and end the transactions that end in it."""
         if self.run.head is None:
             return
-        head, lsns, payloads = self.run.end()
-        known = self._changed(relation_of(head))
-        if known is None:
+        run, self.run = self.run, Run()
+        head, lsns, payloads, ends = run.head, run.lsns, run.payloads, run.ends
+        assert head is not None
+        _, first = self._table(relation_of(head))
+        transactions = [first, *begins_of(run.begins)]
+        if ends:
+            whole, counts = ends[-1], [end - start for start, end in pairwise((0, *ends))]
+            self._write_run(
+                head, lsns[:whole], payloads[:whole], list(zip(transactions, counts, strict=False))
+            )
+            for transaction in transactions[: len(ends) - 1]:
+                self._copies.beside.committed(transaction.xid)
+            self._status.transactions += len(ends) - 1
+            self._transaction = transactions[len(ends) - 1]
+            commit = decode(run.commit)
+            assert isinstance(commit, Commit)
+            self._commit(commit.end_lsn)
+            if len(transactions) == len(ends):
+                return
+            self._begin(transactions[-1])
+            lsns, payloads = lsns[whole:], payloads[whole:]
+        if lsns:
+            self._write_run(head, lsns, payloads, [(transactions[-1], len(lsns))])
+
+    def _write_run(self, head: bytes, lsns: Sequence[int], payloads: Sequence[bytes], parts: Parts) -> None:
+        """Write changes of a run, of which each part has those of a transaction."""
+        table, _ = self._table(relation_of(head))
+        if table is None:
             return
-        table, transaction = known
+        # Of a table that was copied, those that the copy has are the first ones.
+        known = sum(count for (lsn, *_), count in parts if not self._copies.is_streamed(table.name, lsn))
+        if known:
+            lsns, payloads = lsns[known:], payloads[known:]
+            parts = [part for part in parts if self._copies.is_streamed(table.name, part[0].commit_lsn)]
+        if not lsns:
+            return
         rows, is_whole = rows_of(head, payloads)
         is_update = head[:1] == b"U"
         if is_update and not is_whole and any(UNCHANGED in row for row in rows):
-            for lsn, payload in zip(lsns, payloads, strict=True):
-                self._change(lsn, relation_of(head), change_of(head, payload))
+            changes = zip(lsns, payloads, strict=True)
+            for self._transaction, count in parts:
+                for lsn, payload in islice(changes, count):
+                    self._change(lsn, relation_of(head), change_of(head, payload))
             return
-        first, event_ids = self._event_ids(transaction.commit_lsn, lsns)
-        records = table.new_rows(
-            "u" if is_update else "c", rows, lsns, event_ids, transaction, is_whole=is_whole
-        )
-        if self._copies.beside.is_changed(table.name, transaction.xid):
-            self._copies.beside.changed([key for _, key, _, _ in records])
+        first, event_ids = self._event_ids(parts, lsns)
+        records = table.new_rows("u" if is_update else "c", rows, lsns, event_ids, parts, is_whole=is_whole)
+        if self._copies.beside.is_copying:
+            keys = (key for _, key, _, _ in records)
+            for transaction, count in parts:
+                of_transaction = list(islice(keys, count))
+                if self._copies.beside.is_changed(table.name, transaction.xid):
+                    self._copies.beside.changed(of_transaction)
         self._context.writer.add_rows(
             table.topic,
             records,
@@ -310,13 +349,14 @@ class Transactions:
         )
         self._status.table(table.name).changes += len(records)
 
-    def _event_ids(self, commit_lsn: int, lsns: Sequence[int]) -> tuple[Position, list[bytes]]:
+    def _event_ids(self, parts: Parts, lsns: Sequence[int]) -> tuple[Position, list[bytes]]:
         """Return the position of the first of changes with one event each, and the ids of all."""
-        begin = b"%X-" % commit_lsn
         last, number = self._last_change_lsn, self._number
-        first = Position(commit_lsn, lsns[0], number if lsns[0] == last else 0)
+        first = Position(parts[0][0].commit_lsn, lsns[0], number if lsns[0] == last else 0)
         event_ids: list[bytes] = []
-        for lsn in lsns:
+        begins = for_each_row(parts, lambda transaction: b"%X-" % transaction.commit_lsn)
+        for begin, lsn in zip(begins, lsns, strict=True):
+            # No two transactions have changes with one LSN.
             if lsn != last:
                 last, number = lsn, 0
             event_ids.append(b"%s%X-%d" % (begin, lsn, number))
@@ -324,23 +364,19 @@ class Transactions:
         self._last_change_lsn, self._number = last, number
         return first, event_ids
 
-    def _changed(self, relation_id: int) -> tuple[Table, Begin] | None:
-        """Return the table and transaction of changes; None if they are not to be stored."""
+    def _table(self, relation_id: int) -> tuple[Table | None, Begin]:
+        """Return the table of changes, None if it is not followed, and their transaction."""
         transaction = self._transaction
         if relation_id not in self._tables or transaction is None:
             raise CdcError(
                 "PostgreSQL sent a change without its table or transaction; please report this bug"
             )
-        table = self._tables[relation_id]
-        if table is None or not self._copies.is_streamed(table.name, transaction.commit_lsn):
-            return None
-        return table, transaction
+        return self._tables[relation_id], transaction
 
     def _change(self, lsn: int, relation_id: int, change: Any) -> None:
-        known = self._changed(relation_id)
-        if known is None:
+        table, transaction = self._table(relation_id)
+        if table is None or not self._copies.is_streamed(table.name, transaction.commit_lsn):
             return
-        table, transaction = known
         if lsn != self._last_change_lsn:
             self._last_change_lsn, self._number = lsn, 0
         events = self._events(table, change, lsn, transaction)

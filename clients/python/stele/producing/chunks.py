@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -20,8 +21,10 @@ from ..wire.record_batch import NO_PRODUCER_ID, BatchBuilder, Row, build_rows
 # Below the default limit of 1 MiB per batch, with room for the batch header.
 CHUNK_BYTES = 900 * 1024
 HEADER_ROOM_BYTES = 4096
-# Fewer than the batches that the broker remembers per producer and partition, so that any may be sent again.
+# Per partition: fewer than the batches that the broker remembers of a producer, so that any may be sent again.
 CHUNKS_AHEAD = 4
+# Of all partitions; it bounds what waits.
+_BYTES_AHEAD = 4 * CHUNK_BYTES
 SEQUENCE_MODULUS = 2**31
 
 
@@ -146,6 +149,8 @@ class ChunkSender:
         self._acks = acks
         self._compression = compression
         self._ready: list[ProduceChunk] = []
+        self._ahead: Counter[tuple[str, int]] = Counter()
+        self._bytes = 0
         self.producer: tuple[int, int] = (NO_PRODUCER_ID, -1)
         self.transactional_id: str | None = None
 
@@ -153,7 +158,8 @@ class ChunkSender:
         """Add the rows of a partition as a chunk, to be sent once the sender ``is_full``."""
         producer_id, producer_epoch = self.producer
         rows, sequence = open_chunk.rows, open_chunk.next_sequence
-        self._ready.append(
+        self._bytes += open_chunk.size
+        self.put(
             ProduceChunk(
                 topic=topic,
                 partition=partition,
@@ -171,17 +177,13 @@ class ChunkSender:
         open_chunk.rows, open_chunk.size = [], 0
 
     def put(self, chunk: ProduceChunk) -> None:
-        """Add a chunk; send all once ``CHUNKS_AHEAD`` are waiting.
-
-        Raises as ``send`` does.
-        """
+        """Add a chunk, to be sent once the sender ``is_full``."""
         self._ready.append(chunk)
-        if self.is_full:
-            self.send()
+        self._ahead[chunk.topic, chunk.partition] += 1
 
     @property
     def is_full(self) -> bool:
-        return len(self._ready) >= CHUNKS_AHEAD
+        return self._bytes >= _BYTES_AHEAD or max(self._ahead.values(), default=0) >= CHUNKS_AHEAD
 
     def send(self) -> None:
         """Send all waiting chunks in order; retry while the broker is down.
@@ -214,3 +216,5 @@ class ChunkSender:
                 if time.monotonic() + pause_s >= give_up_s:
                     raise cause
                 self._pause(pause_s)
+        self._ahead.clear()
+        self._bytes = 0

@@ -60,8 +60,7 @@ def test_rows_that_are_read_together_are_those_of_their_messages(
     payloads = messages(kind, relation, given_rows, xid)
     run = Run()
     assert run.begin(1, payloads[0], in_stream=xid is not None)
-    head, _, _ = run.end()
-    found, is_whole = rows_of(head, payloads)
+    found, is_whole = rows_of(run.head or b"", payloads)
     assert list(map(list, found)) == given_rows
     if is_whole:
         assert all(isinstance(datum, bytes) for row in found for datum in row)
@@ -98,8 +97,7 @@ def test_a_run_has_one_kind_and_table_and_is_bounded() -> None:
     assert not run.goes_on(2, *messages(b"I", 7, [[b"x" * 100_000]], None))
     while run.goes_on(3, change):
         assert len(run.lsns) <= ROWS_MAX
-    assert len(run.end()[1]) == ROWS_MAX
-    assert run.head is None
+    assert len(run.lsns) == ROWS_MAX
 
 
 def test_a_message_that_is_none_is_refused() -> None:
@@ -139,7 +137,9 @@ def test_json_of_many_rows_is_that_of_each(data: st.DataObject, has_nulls: bool,
     made = data.draw(st.lists(row, min_size=1, max_size=9))
     lsns = list(range(100, 100 + len(made)))
     is_whole = not any(None in row for row in made)
-    found = form.new_rows(b"u", made, lsns, TRANSACTION, is_whole=is_whole, is_row_only=is_row_only)
+    first = data.draw(st.integers(0, len(made)))
+    parts = [(TRANSACTION, first), (p.Begin(0x1_0000_0099, 1_795_255_200_123_000, 98), len(made) - first)]
+    found = form.new_rows(b"u", made, lsns, parts, is_whole=is_whole, is_row_only=is_row_only)
     assert found == ValueForm.new_rows(
-        form, b"u", made, lsns, TRANSACTION, is_whole=is_whole, is_row_only=is_row_only
+        form, b"u", made, lsns, parts, is_whole=is_whole, is_row_only=is_row_only
     )

@@ -276,6 +276,14 @@ def _begin(data: bytes, _: bool) -> Message:
     return Begin(lsn, _us(at), xid)
 
 
+def begins_of(messages: Sequence[bytes]) -> list[Begin]:
+    """Decode begins of transactions. Raises PgOutputError."""
+    try:
+        return [Begin(lsn, _us(at), xid) for lsn, at, xid in _BEGIN.iter_unpack(b"".join(messages))]
+    except struct.error:
+        raise PgOutputError("the begin of a transaction has another size") from None
+
+
 def _commit(data: bytes, _: bool) -> Message:
     _flags, lsn, end, at = _unpack(_COMMIT, data)
     return Commit(lsn, end, _us(at) // 1000)

@@ -1,6 +1,7 @@
 """Runs: inserts, or updates without an old row, of one table that follow each other. No I/O.
 
-Most changes of large transactions are in runs. Their rows are read together, by one regular expression per table.
+Most changes are in runs, which go on over the ends of transactions. Their rows are read together, by one regular
+expression per table.
 """
 
 from __future__ import annotations
@@ -25,14 +26,21 @@ _NO_VALUES: dict[int, Datum] = {ord("n"): None, ord("u"): UNCHANGED}
 
 
 class Run:
-    """Changes with the same ``head``, and their LSNs; ``head`` is None while there are none."""
+    """Changes with the same ``head``, and their LSNs; ``head`` is None while there are none.
 
-    __slots__ = ("head", "lsns", "payloads")
+    ``ends`` has the number of changes before the end of each transaction that ends in the run, and ``begins`` the
+    message that begins the one after it, if that has come. ``commit`` is the message of the newest end.
+    """
+
+    __slots__ = ("begins", "commit", "ends", "head", "lsns", "payloads")
 
     def __init__(self) -> None:
         self.head: bytes | None = None
         self.lsns: list[int] = []
         self.payloads: list[bytes] = []
+        self.ends: list[int] = []
+        self.begins: list[bytes] = []
+        self.commit = b""
 
     def begin(self, lsn: int, payload: bytes, *, in_stream: bool = False) -> bool:
         """Begin with a change; return False if it is none of a run. The run must be empty."""
@@ -59,13 +67,6 @@ class Run:
     def xid(self) -> int:
         """The transaction, or subtransaction, of changes within a stream."""
         return int.from_bytes((self.head or b"")[1:5])
-
-    def end(self) -> tuple[bytes, list[int], list[bytes]]:
-        """Return head, LSNs and payloads; the run is empty afterwards."""
-        assert self.head is not None
-        ended = self.head, self.lsns, self.payloads
-        self.head, self.lsns, self.payloads = None, [], []
-        return ended
 
 
 def relation_of(head: bytes) -> int:

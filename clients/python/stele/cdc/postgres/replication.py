@@ -113,23 +113,36 @@ class Stream:
     def fileno(self) -> int:
         return self._connection.fileno()
 
-    def read(self, run: Run) -> tuple[int, bytes] | None:
+    def read(self, run: Run, confirmed_lsn: int) -> tuple[int, bytes] | None:
         """Return the LSN and payload of the next message; None if none is available.
 
-        Changes before it that continue ``run`` are added to it. Answers keepalives. For those between the changes, the
-        begin of their transaction has been looked at (``Feedback.may_confirm_too_much``), and its LSN is no larger.
+        Messages before it that continue ``run`` are added to it. Answers keepalives. For those between the messages,
+        the begin of their transaction has been looked at (``Feedback.may_confirm_too_much``): its LSN is no larger, and
+        one up to ``confirmed_lsn`` continues no run.
         """
         read_message = self._cursor.read_message
-        head, lsns, payloads = run.head, run.lsns, run.payloads
+        head, lsns, payloads, ends, begins = run.head, run.lsns, run.payloads, run.ends, run.begins
         size = len(head or b"")
         try:
             # As ``Run.goes_on``, without a call for each.
             while (message := read_message()) is not None:
                 payload: bytes = message.payload
-                if payload[:size] != head or len(payload) > ROW_BYTES_MAX or len(lsns) >= ROWS_MAX:
+                if payload[:size] == head and len(payload) <= ROW_BYTES_MAX and len(lsns) < ROWS_MAX:
+                    lsns.append(message.data_start)
+                    payloads.append(payload)
+                elif head is None:
                     return message.data_start, payload
-                lsns.append(message.data_start)
-                payloads.append(payload)
+                elif payload[:1] == b"C" and len(ends) == len(begins):
+                    ends.append(len(lsns))
+                    run.commit = payload
+                elif (
+                    payload[:1] == b"B"
+                    and len(begins) < len(ends) < ROWS_MAX
+                    and message.data_start > confirmed_lsn
+                ):
+                    begins.append(payload)
+                else:
+                    return message.data_start, payload
         except psycopg2.Error:
             with translated():
                 raise

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Self, TypeAlias, cast
 
 from ...wire import record_batch
-from ..decoding.pgoutput import Begin, Delete, Relation, Row, Truncate, Unchanged, Update
+from ..decoding.pgoutput import Delete, Relation, Row, Truncate, Unchanged, Update
 from ..decoding.values import Encoder
 from ..errors import CdcError
 from .debezium_form import DebeziumForm
-from .forms import ValueForm, encode_json
+from .forms import Parts, ValueForm, encode_json, for_each_row
 
 
 class Position(NamedTuple):
@@ -131,7 +131,7 @@ class Table:
         rows: Sequence[Row],
         lsns: Sequence[int],
         event_ids: Sequence[bytes],
-        transaction: Begin,
+        parts: Parts,
         *,
         is_whole: bool,
     ) -> list[record_batch.Row]:
@@ -140,9 +140,9 @@ class Table:
         ``is_whole``: no value is NULL either.
         """
         values = self._form.new_rows(
-            op.encode(), rows, lsns, transaction, is_whole=is_whole, is_row_only=self._is_row_only
+            op.encode(), rows, lsns, parts, is_whole=is_whole, is_row_only=self._is_row_only
         )
-        debezium, at, timestamp_ms = self._debezium, self._keys, transaction.commit_ms
+        debezium, at = self._debezium, self._keys
         keys: Iterable[bytes | None]
         if debezium is not None:
             keys = map(debezium.key, rows)
@@ -151,9 +151,10 @@ class Table:
         else:
             keys = map(self._key, rows)
         channel, operation = self._channel, _OPERATIONS[op]
+        times = for_each_row(parts, lambda transaction: transaction.commit_ms)
         return [
             (timestamp_ms, key, value, [channel, operation, (EVENT_ID, event_id)])
-            for key, value, event_id in zip(keys, values, event_ids, strict=True)
+            for timestamp_ms, key, value, event_id in zip(times, keys, values, event_ids, strict=True)
         ]
 
     def events(self, change: Update | Delete | Truncate, source: bytes) -> Iterable[Event]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, cast
+from itertools import chain, repeat
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -18,6 +19,14 @@ _ENVELOPE = b'%s{"op":"%s","before":%s,"after":%s,%s"source":%s'
 _LSN = b'{"lsn":%d'
 # Rows for which no format is made.
 _FEW = 4
+T = TypeVar("T")
+# Transactions in commit order, with the number of rows that each has.
+Parts: TypeAlias = Sequence[tuple[Begin, int]]
+
+
+def for_each_row(parts: Parts, make: Callable[[Begin], T]) -> list[T]:
+    """Return what ``make`` makes of the transaction of each row; it is called once per transaction."""
+    return list(chain.from_iterable(repeat(make(transaction), count) for transaction, count in parts))
 
 
 class ValueForm(Protocol):
@@ -48,7 +57,7 @@ class ValueForm(Protocol):
         op: bytes,
         rows: Sequence[Row],
         lsns: Sequence[int],
-        transaction: Begin,
+        parts: Parts,
         *,
         is_whole: bool,
         is_row_only: bool,
@@ -62,12 +71,17 @@ class ValueForm(Protocol):
         """
         if is_row_only:
             return [self.record(self.row(row)) for row in rows]
-        commit_lsn, xid, ts_us = transaction.commit_lsn, transaction.xid, transaction.commit_us
         return [
             self.envelope(
-                op, None, self.row(row), self.source(lsn=lsn, commit_lsn=commit_lsn, xid=xid, ts_us=ts_us), ()
+                op,
+                None,
+                self.row(row),
+                self.source(lsn=lsn, commit_lsn=commit_lsn, xid=xid, ts_us=ts_us),
+                (),
             )
-            for row, lsn in zip(rows, lsns, strict=True)
+            for row, lsn, (commit_lsn, ts_us, xid) in zip(
+                rows, lsns, for_each_row(parts, lambda transaction: transaction), strict=True
+            )
         ]
 
 
@@ -110,13 +124,13 @@ class JsonForm(ValueForm):
         op: bytes,
         rows: Sequence[Row],
         lsns: Sequence[int],
-        transaction: Begin,
+        parts: Parts,
         *,
         is_whole: bool,
         is_row_only: bool,
     ) -> list[bytes]:
         if len(rows) < _FEW:
-            return super().new_rows(op, rows, lsns, transaction, is_whole=is_whole, is_row_only=is_row_only)
+            return super().new_rows(op, rows, lsns, parts, is_whole=is_whole, is_row_only=is_row_only)
         columns: list[Sequence[Any]] = []
         members: list[bytes] = []
         by_column = cast("Iterable[tuple[bytes | None, ...]]", zip(*rows, strict=True))
@@ -137,9 +151,11 @@ class JsonForm(ValueForm):
         if is_row_only:
             record = prefix + row
             return [record % values for values in zip(*columns, strict=True)]
-        source = _LSN + _escaped(self._origin(transaction.xid, transaction.commit_us))
-        envelope = _ENVELOPE % (prefix, op, b"null", row, b"", source)
-        return [envelope % values for values in zip(*columns, lsns, strict=True)]
+        envelope = _ENVELOPE % (prefix, op, b"null", row, b"", _LSN + b"%s")
+        origins = for_each_row(
+            parts, lambda transaction: self._origin(transaction.xid, transaction.commit_us)
+        )
+        return [envelope % values for values in zip(*columns, lsns, origins, strict=True)]
 
     def source(self, *, lsn: int, commit_lsn: int, xid: int | None, ts_us: int) -> bytes:
         return _LSN % lsn + self._origin(xid, ts_us)
