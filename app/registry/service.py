@@ -50,6 +50,8 @@ from .values import SchemaValues
 
 logger = logging.getLogger(__name__)
 
+# Versions of a subject that are parsed to find one by what its references resolve to.
+_RESOLVED_MAX = 16
 # Versions in one answer.
 _SCHEMAS_MAX = 1000
 # How long a write tries to be the next one in the topic.
@@ -153,6 +155,8 @@ class SchemaRegistry:
     ) -> RegisteredSchema:
         """Return the version of a subject that has this schema, the newest if there are several.
 
+        Without references it is also one of Avro whose references define the rest: serializers of classes know none.
+
         Raises ``SubjectNotFound``, ``SchemaNotFound``, ``InvalidSchemaText``.
         """
         state = await self._topic.refresh()
@@ -162,10 +166,22 @@ class SchemaRegistry:
             name, schema, is_normalized=bool(normalize), is_registered=True
         )
         comparisons = Comparisons()
-        version = await self._settled(
-            lambda state: registrations.look_up(state, proposal, deleted=deleted), parsed, comparisons
-        )
+        try:
+            version = await self._settled(
+                lambda state: registrations.look_up(state, proposal, deleted=deleted), parsed, comparisons
+            )
+        except SchemaNotFound:
+            if parsed.type != "AVRO" or schema.references or schema.metadata or schema.rule_set:
+                raise
+            version = await self._resolving_to(parsed.canonical, visible(state, name, deleted=deleted))
         return await self._shown(version, text_format)
+
+    async def _resolving_to(self, text: str, versions: Sequence[Version]) -> Version:
+        """Return the newest version that has this text with its references in it. Raises ``SchemaNotFound``."""
+        for version in [version for version in versions if version.content.references][-_RESOLVED_MAX:][::-1]:
+            if (await self._shown(version, "resolved")).text == text:
+                return version
+        raise SchemaNotFound
 
     async def check_compatibility(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from load.postgres_server import PostgresServer
 from tests.support.cdc import Replay, running_cdc
 from tests.support.postgres_writers import Writer
 from tests.support.waiting import eventually
+from tests.support.warm_processes import run_stele
 
 REQUESTS = "__cdc_requests.pg.stele"
 
@@ -101,6 +103,14 @@ def test_a_table_that_cannot_be_followed_stops_nothing_and_a_dropped_one_is_left
         b.read_until(lambda: b"1" in b.rows, check=cdc.check)
         assert "public.nowhere was requested, and cannot be followed: there is no table" in cdc.said
         assert "public.no_identity was requested, and cannot be followed: rows" in cdc.said
+        shown = run_stele("cdc", "tables", "--format", "json", "--url", stele_broker.binary_url).stdout
+        copies = {one["table"]: one["copy"] for one in json.loads(shown)["tables"]}
+        assert copies.pop("public.b") in ("begun", "done")
+        assert copies == {
+            "public.a": "done",
+            "public.no_identity": "requested",
+            "public.nowhere": "requested",
+        }
         ask(stele_broker, "drop", "b", "nowhere", "no_identity")
         eventually(
             lambda: pg.run("SELECT tablename FROM pg_publication_tables WHERE pubname = 'stele'") == [("a",)],

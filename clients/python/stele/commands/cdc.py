@@ -270,16 +270,25 @@ def status(form: str, url: str | None) -> None:
 @cdc.command("tables")
 @_connector_options
 def tables_of(prefix: str, slot: str, form: str, url: str | None) -> None:
-    """List the tables of a connector, wherever it runs: copy and position, from its topics."""
+    """List the tables of a connector, wherever it runs: copy and position, from its topics.
+
+    A table that is `requested` is not followed yet, or cannot be: the log of the connector has the reason.
+    """
     from ..cdc import state as state_of
     from ..cdc.decoding.notation import lsn_text
+    from ..cdc.requests import Requests, applied
 
     with connected(url) as client:
         state = state_of.load(client, f"__cdc.{prefix}.{slot}")
+        _, added = applied((), Requests(client, topic_of(prefix, slot)).read())
     shown = [
         {"table": name, "copy": known.copy, "lsn": lsn_text(known.lsn)}
-        for name, known in sorted(state.tables.items())
+        for name, known in state.tables.items()
+        if known.copy != "left" or name not in added
     ]
+    followed = {one["table"] for one in shown}
+    shown += [{"table": name, "copy": "requested", "lsn": ""} for name in added if name not in followed]
+    shown.sort(key=lambda one: one["table"])
     rows = [[one["table"], one["copy"], one["lsn"]] for one in shown]
     lines = (
         [*table(["table", "copy", "from"], rows)] if rows else [f"connector {prefix} {slot} follows no table"]
@@ -305,7 +314,7 @@ def drop(names: tuple[str, ...], prefix: str, slot: str, form: str, url: str | N
 
 @cdc.command("copy")
 @click.argument("names", nargs=-1, required=True, metavar="TABLE...")
-@click.option("--where", default="", metavar="SQL", help="Copy only the rows for which this condition holds.")
+@click.option("--where", default="", show_default=False, metavar="SQL", help="Copy only the rows for which this condition holds.")  # fmt: skip
 @_connector_options
 def copy(names: tuple[str, ...], where: str, prefix: str, slot: str, form: str, url: str | None) -> None:
     """Let a connector copy tables once more, beside the stream: rows come as records with the operation `r`.
@@ -333,4 +342,5 @@ def _request(
         except ValueError as error:
             raise click.UsageError(str(error)) from error
     shown = {"action": action, "tables": tables, "prefix": prefix, "slot": slot}
-    print_result(form, shown, [f"requested: {action} {', '.join(tables)}; see: stele cdc tables"])
+    see = f"stele cdc tables --prefix {prefix} --slot {slot}"
+    print_result(form, shown, [f"requested: {action} {', '.join(tables)}; see: {see}"])

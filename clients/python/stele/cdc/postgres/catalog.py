@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ from ..records.debezium_types import CatalogType, ConnectType, Decimals, Times, 
 from .connection import Connection, connect, first_line, translated
 
 _OLDEST = 120_000
+# Of queries beside the stream, which waits for them.
+LOCK_TIMEOUT_MS = 100
 # The longest wait for a WAL sender to end.
 _DROP_S = 20.0
 # Bits for the transaction ids of a timeline.
@@ -119,6 +122,19 @@ class Postgres:
         with translated(), self.connection.cursor() as cursor:
             cursor.execute(query, parameters)
             return cursor.fetchall() if cursor.description else []
+
+    @contextmanager
+    def without_waiting(self) -> Generator[None]:
+        """Let queries raise TableLockedError instead of waiting for a session that alters a table.
+
+        From PostgreSQL 16 on, reading ``pg_publication_tables`` locks all tables of the publication.
+        """
+        self.rows(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
+        try:
+            yield
+        finally:
+            if not self.connection.closed:
+                self.rows("SET lock_timeout = 0")
 
     # ── setup ──
 
