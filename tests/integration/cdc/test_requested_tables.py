@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from stele import Client
 from stele.broker_process import BrokerProcess
+from stele.cdc.errors import CdcError
+from stele.cdc.options import CdcOptions
+from stele.cdc.postgres.catalog import Postgres
 from stele.cdc.requests import request
 
 from load.postgres_server import PostgresServer
@@ -89,6 +92,19 @@ def test_a_table_is_copied_beside_the_stream_of_the_others(
 
 
 @pytest.mark.long
+def test_only_its_owner_may_add_a_table_to_a_publication(pg: PostgresServer) -> None:
+    pg.run("CREATE TABLE t (id int PRIMARY KEY)")
+    pg.run("CREATE PUBLICATION stele")
+    pg.run("CREATE ROLE follower LOGIN REPLICATION")
+    postgres = Postgres(CdcOptions(dsn=pg.dsn.replace("postgres@", "follower@"), tables=("t",)))
+    try:
+        with pytest.raises(CdcError, match='run: ALTER PUBLICATION "stele" ADD TABLE ONLY '):
+            postgres.add_to_publication("public", "t")
+    finally:
+        postgres.close()
+        pg.run("DROP ROLE follower")
+
+
 def test_a_table_that_cannot_be_followed_stops_nothing_and_a_dropped_one_is_left(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg2
 from psycopg2 import errors, sql
 
 from ..decoding.column_types import TEXT, ColumnType, base_type
@@ -336,16 +335,7 @@ class Postgres:
             roots = " WITH (publish_via_partition_root = true)" if has_roots else ""
             followed = f" FOR TABLE {tables}" if tables else ""
             statement = f"CREATE PUBLICATION {quoted_name(name)}{followed}{roots}"
-            try:
-                with self.connection.cursor() as cursor:
-                    cursor.execute(statement)
-            except errors.InsufficientPrivilege as error:
-                raise CdcError(
-                    f"{first_line(error)}; let the owner of the tables run: {statement}"
-                ) from error
-            except psycopg2.Error:
-                with translated():
-                    raise
+            self._as_owner(statement, "the owner of the tables")
             return
         ((has_all, is_by_root),) = rows
         if not has_all:
@@ -389,12 +379,20 @@ class Postgres:
             "SELECT 1 FROM pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s",
             (publication, schema, table),
         )
-        if not published and self.has_publication():
-            self.rows(
-                sql.SQL("ALTER PUBLICATION {} ADD TABLE ONLY {}").format(
-                    sql.Identifier(publication), sql.Identifier(schema, table)
-                )
-            )
+        if published or not self.has_publication():
+            return
+        statement = (
+            f"ALTER PUBLICATION {quoted_name(publication)} ADD TABLE ONLY {quoted_table(schema, table)}"
+        )
+        self._as_owner(statement, "its owner, before the table is requested again,")
+
+    def _as_owner(self, statement: str, owner: str) -> None:
+        """Execute a statement that ``owner`` may execute. Raises CdcError, Interrupted."""
+        with translated(), self.connection.cursor() as cursor:
+            try:
+                cursor.execute(statement)
+            except errors.InsufficientPrivilege as error:
+                raise CdcError(f"{first_line(error)}; let {owner} run: {statement}") from error
 
     def _partitioned(self, tables: Sequence[tuple[str, str]]) -> bool:
         return any(
