@@ -206,12 +206,12 @@ def test_only_committed_records_are_seen(broker: BrokerProcess, http: httpx.Clie
 
 def test_forms_of_an_answer(http: httpx.Client, topic: str) -> None:
     put(http, topic, *({"key": f"k{n}", "value": f"={n}", "partition": 0} for n in range(5)))
-    sql = f'select _offset, value, null as nothing, [1, 2] as list from "{topic}" order by 1'
+    sql = f"select _offset, value, null as nothing, [1, 2] as list, 'ab'::blob as bytes from \"{topic}\" order by 1"
     answer = http.post("/v1/sql", json={"sql": sql, "limit": 2}, headers={"accept": "text/csv"})
     assert list(csv.reader(io.StringIO(answer.text))) == [
-        ["_offset", "value", "nothing", "list"],
-        ["0", "'=0", "", "[1,2]"],
-        ["1", "'=1", "", "[1,2]"],
+        ["_offset", "value", "nothing", "list", "bytes"],
+        ["0", "'=0", "", "[1,2]", "YWI="],
+        ["1", "'=1", "", "[1,2]", "YWI="],
     ]
     answer = http.post(
         "/v1/sql", json={"sql": sql}, headers={"accept": "application/vnd.apache.arrow.stream"}
@@ -258,7 +258,7 @@ def test_names_that_are_not_topics_get_a_hint(http: httpx.Client, topic: str) ->
     for name in (f'"{topic}x"', f'"{topic.upper()}"'):
         answer = ask(http, f"select * from {name}")
         assert answer.status_code == 404, answer.text
-        assert f'did you mean "{topic}"' in answer.json()["detail"]
+        assert f'did you mean "{topic}"? Names with dots' in answer.json()["detail"]
     assert f'did you mean "{topic}"' in refusal(http, f"select * from {topic}")
     for name in ("duckdb_tables", "pragma_database_list", "pg_settings"):
         assert ask(http, f"select * from {name}").status_code == 404, name
@@ -355,6 +355,10 @@ REFUSED = (
 )
 def test_statements_that_are_refused(http: httpx.Client, sql: str) -> None:
     assert refusal(http, sql)
+
+
+def test_no_error_advises_to_change_a_setting(http: httpx.Client) -> None:
+    assert "SET " not in refusal(http, "select list_transform([1], x -> x)")
 
 
 def test_a_statement_of_10_mb_is_too_large(http: httpx.Client) -> None:
