@@ -22,6 +22,7 @@ from stele.errors import SteleClientError, UnknownTopicError
 
 from load.postgres_server import PostgresServer
 from tests.support.cdc import TIMEOUT_S
+from tests.support.postgres import pgbench
 from tests.support.waiting import Pauses
 
 TABLES = ("payer", "payee", "transfer")
@@ -109,12 +110,12 @@ _PER_SECOND = 100
 class Pgbench(threading.Thread):
     """pgbench, begun again whenever PostgreSQL was killed, until it is told to end."""
 
-    def __init__(self, pg: PostgresServer, bin_dir: Path, directory: Path, *, clients: int) -> None:
+    def __init__(self, pg: PostgresServer, directory: Path, *, clients: int) -> None:
         super().__init__()
         script = directory / "transfers.sql"
         script.write_text(_SCRIPT)
         options = f"-n -c {clients} -T 36000 -R {_PER_SECOND} -f {script}"
-        self._command = [str(bin_dir / "pgbench"), *options.split(), pg.dsn]
+        self._command = [str(pgbench()), *options.split(), pg.dsn]
         self._ended = threading.Event()
         self._failure = ""
 

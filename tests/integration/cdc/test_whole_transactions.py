@@ -35,7 +35,7 @@ def kill_in_turn(
         )
         transfers: list[Transfers | Pgbench] = [Transfers(pg, seed + number) for number in range(loads)]
         if pgbench_clients:
-            transfers.append(Pgbench(pg, postgres_bin(), tmp_path, clients=pgbench_clients))
+            transfers.append(Pgbench(pg, tmp_path, clients=pgbench_clients))
         reader = WholeReader(broker.binary_url)
         try:
             cdc.start()
