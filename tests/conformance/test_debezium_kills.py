@@ -230,9 +230,7 @@ def run_both_through(tmp_path: Path, record_property: RecordProperty, *, kills: 
         closing(Worker(home, tmp_path, broker.kafka_bootstrap)) as worker,
         running(worker.program),
     ):
-        subprocess.run(
-            [postgres_bin() / "pgbench", "--initialize", "--quiet", pg.dsn], check=True, capture_output=True
-        )
+        subprocess.run([pgbench(), "--initialize", "--quiet", pg.dsn], check=True, capture_output=True)
         pg.run(f"ALTER TABLE {HISTORY} REPLICA IDENTITY FULL")
         pg.run("CREATE TABLE altered (id serial PRIMARY KEY, v text)")
         pg.run("CREATE TABLE the_end (id int PRIMARY KEY)")
@@ -255,7 +253,7 @@ def run_both_through(tmp_path: Path, record_property: RecordProperty, *, kills: 
                 lambda: len(pg.run("SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'")) == 2,
                 "both stream",
             )
-            bench, alterations = Pgbench(postgres_bin(), pg.dsn, *PGBENCH), Alterations(pg, seed)
+            bench, alterations = Pgbench(pg.dsn, *PGBENCH), Alterations(pg, seed)
             bench.start()
             alterations.start()
             try:

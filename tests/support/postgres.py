@@ -54,6 +54,12 @@ def programs_for_standbys() -> Path:
     return programs
 
 
+def pgbench() -> Path:
+    """Return pgbench, of the system's PostgreSQL if the release under test has none, as the packages of npm."""
+    own = postgres_bin() / "pgbench"
+    return own if own.exists() else find_bin() / "pgbench"
+
+
 @functools.cache
 def release_of(bin_dir: Path) -> int:
     """Return the major version of the server in a directory."""

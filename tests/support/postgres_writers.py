@@ -6,10 +6,11 @@ import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import Any, ClassVar
 
 import psycopg2
+
+from tests.support.postgres import pgbench
 
 _PAUSE_S = 0.05
 
@@ -56,9 +57,9 @@ class Writer(threading.Thread):
 class Pgbench(threading.Thread):
     """pgbench, begun again whenever PostgreSQL was killed."""
 
-    def __init__(self, bin_dir: Path, dsn: str, *options: str) -> None:
+    def __init__(self, dsn: str, *options: str) -> None:
         super().__init__()
-        self._command = [str(bin_dir / "pgbench"), *options, dsn]
+        self._command = [str(pgbench()), *options, dsn]
         self._ended = threading.Event()
         self._failure = ""
 

@@ -70,12 +70,12 @@ END;
 _PER_SECOND = 100
 
 
-def pgbench_of(pg: PostgresServer, bin_dir: Path, directory: Path, *, clients: int) -> Pgbench:
+def pgbench_of(pg: PostgresServer, directory: Path, *, clients: int) -> Pgbench:
     """Return pgbench with the script of transfers."""
     script = directory / "transfers.sql"
     script.write_text(_SCRIPT)
     options = f"-n -c {clients} -T 36000 -R {_PER_SECOND} -f {script}"
-    return Pgbench(bin_dir, pg.dsn, *options.split())
+    return Pgbench(pg.dsn, *options.split())
 
 
 class WholeReader:

@@ -36,7 +36,7 @@ def kill_in_turn(
         )
         transfers: list[Transfers | Pgbench] = [Transfers(pg, seed + number) for number in range(loads)]
         if pgbench_clients:
-            transfers.append(pgbench_of(pg, postgres_bin(), tmp_path, clients=pgbench_clients))
+            transfers.append(pgbench_of(pg, tmp_path, clients=pgbench_clients))
         reader = WholeReader(broker.binary_url)
         try:
             cdc.start()
