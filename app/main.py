@@ -27,7 +27,6 @@ from stele.wire.record_batch import load_codec
 
 from . import logs, process_memory
 from .broker.listeners import Endpoint
-from .broker.mirrors import LEASE as MIRRORS_LEASE
 from .cdc.supervisor import CdcSupervisor
 from .clock import SystemClock
 from .composition import (
@@ -542,24 +541,19 @@ async def run(settings: Settings) -> None:
     await asyncio.wait((listening, *serving), return_when=asyncio.FIRST_COMPLETED)
     process_memory.end_start()
     reload = _start_reload(settings, {**tls, "brokers": brokers_tls})
-    if shared is not None and cdc.is_wanted:
-        cdc.run_by_lease(partial(shared.cluster.is_held, cdc.lease))
-        shared.cluster.hold(cdc.lease, cdc)
-    if shared is not None and iceberg.is_able:
-        iceberg.run_by_lease(partial(shared.cluster.is_held, iceberg.lease))
-        shared.cluster.hold(iceberg.lease, iceberg)
-    if shared is not None:
-        mirrors.run_by_lease(partial(shared.cluster.is_held, MIRRORS_LEASE))
-        shared.cluster.hold(MIRRORS_LEASE, mirrors)
+    beside = (cdc, mirrors, iceberg)
+    for work in beside:
+        if shared is not None and work.is_able:
+            work.run_by_lease(partial(shared.cluster.is_held, work.lease))
+            shared.cluster.hold(work.lease, work)
     if listening.done():
         if shared is not None:
             # Clients are sent to this broker from now on.
             await shared.join(broker.endpoints)
         _announce(settings, ports)
         if shared is None:
-            cdc.start()
-            mirrors.start()
-            iceberg.start()
+            for work in beside:
+                work.start()
     waiting = asyncio.create_task(stopping.wait())
     await asyncio.wait((waiting, *serving), return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -570,7 +564,7 @@ async def run(settings: Settings) -> None:
         await shared.leave()
     await reload.close()
     # Its processes are clients of the listeners, so they stop first.
-    await asyncio.gather(cdc.close(), mirrors.close(), iceberg.close(), sql.close())
+    await asyncio.gather(*(work.close() for work in beside), sql.close())
     parts.begin_close()
     for server in http.values():
         server.should_exit = True

@@ -45,19 +45,21 @@ class SupervisedProcess:
         arguments: Sequence[str],
         variables: Callable[[], Mapping[str, str]],
         *,
+        api_key: str,
         status: Mapping[str, Any],
         good_states: Collection[str],
         shutdown_timeout_ms: int,
     ) -> None:
         """``what`` it is, for logs. ``variables`` are added to the environment: every user of the machine sees arguments.
 
-        ``status`` is shown until it reports one. After a run that has reached a state of ``good_states`` it restarts soon.
+        ``api_key`` logs it in to the broker; empty without logins. ``status`` is shown until it reports one. After a run that has reached a state of ``good_states`` it restarts soon.
         """
         self.status: dict[str, Any] = dict(status)
         self.restarts = 0
         self._what = what
         self._arguments = arguments
         self._variables = variables
+        self._api_key = api_key
         self._good_states = good_states
         self._shutdown_timeout_ms = shutdown_timeout_ms
         self._process: asyncio.subprocess.Process | None = None
@@ -67,7 +69,7 @@ class SupervisedProcess:
         self._silence_s = 0.0
 
     def beat(self, may_go_on: Callable[[], bool], silence_s: float) -> None:
-        """Send a line while ``may_go_on``, so that the process can end after ``silence_s`` without one."""
+        """Send a line while ``may_go_on``, so that the process can end after ``silence_s`` without one: another broker may have the lease then."""
         self._may_go_on, self._silence_s = may_go_on, silence_s
 
     def start(self) -> None:
@@ -124,7 +126,7 @@ class SupervisedProcess:
             *self._arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env={**inherited, **self._variables()},
+            env={**inherited, **self._own_variables(), **self._variables()},
             limit=_LINE_BYTES_MAX,
             start_new_session=True,
         )
@@ -154,6 +156,10 @@ class SupervisedProcess:
                 process.kill()
                 await process.wait()
             self._process = None
+
+    def _own_variables(self) -> dict[str, str]:
+        given = {"STELE_API_KEY": self._api_key} if self._api_key else {}
+        return given if self._may_go_on is None else {**given, "STELE_LEASE_SILENCE": str(self._silence_s)}
 
     async def _beat(self, stdin: asyncio.StreamWriter) -> None:
         """Tell the process that it may go on, unless this one is paused."""

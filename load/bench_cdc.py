@@ -31,7 +31,7 @@ from stele.errors import SteleClientError
 
 from .harness import Benchmark, percentile
 from .pausing import paused
-from .postgres_server import PostgresServer, find_bin
+from .postgres_server import PostgresServer, committing, find_bin
 from .process_usage import process_cpu_s
 from .results import Measure, at_least, at_most
 from .subjects import SteleCluster, quiet_broker, stele_cluster
@@ -64,15 +64,10 @@ def fill(pg: PostgresServer, rows: int, per_transaction: int) -> str:
     for slot in ("plain", "stele"):
         if not pg.run("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", (slot,)):
             pg.run("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
-    connection = pg.connect()
-    connection.autocommit = True
-    try:
-        with connection.cursor() as cursor:
-            # The WAL is what is read; whether it was synced at each commit is not measured here.
-            cursor.execute("SET synchronous_commit = off")
-            cursor.execute("CALL fill(%s, %s)", (rows, per_transaction))
-    finally:
-        connection.close()
+    with committing(pg.dsn) as cursor:
+        # The WAL is what is read; whether it was synced at each commit is not measured here.
+        cursor.execute("SET synchronous_commit = off")
+        cursor.execute("CALL fill(%s, %s)", (rows, per_transaction))
     # A commit that is synced, and all before it with it.
     return pg.run("SELECT pg_logical_emit_message(true, 'bench', '')::text")[0][0]
 
@@ -81,22 +76,9 @@ def seconds_of_recvlogical(pg: PostgresServer, end: str) -> float:
     """pg_recvlogical from the slot ``plain`` up to ``end``, into /dev/null."""
     program = shutil.which("pg_recvlogical", path=f"{find_bin()}:{os.environ['PATH']}")
     assert program is not None
-    command = [
-        program,
-        "-d",
-        pg.dsn,
-        "--slot",
-        "plain",
-        "--start",
-        "--endpos",
-        end,
-        "--no-loop",
-        "-f",
-        os.devnull,
-    ]
-    command += ["-o", "proto_version=1", "-o", "publication_names=bench"]
+    options = f"--slot plain --start --endpos {end} --no-loop -f {os.devnull} -o proto_version=1 -o publication_names=bench"
     start = time.perf_counter()
-    subprocess.run(command, check=True)
+    subprocess.run([program, "-d", pg.dsn, *options.split()], check=True)
     return time.perf_counter() - start
 
 
@@ -104,19 +86,11 @@ def seconds_of_recvlogical(pg: PostgresServer, end: str) -> float:
 def running_connector(
     pg: PostgresServer, broker: BrokerProcess, *arguments: str
 ) -> Generator[subprocess.Popen[bytes]]:
-    command = [
-        sys.executable,
-        "-m",
-        "stele.cli",
-        "cdc",
-        "--broker",
-        broker.binary_url,
-        "--publication",
-        "bench",
-    ]
-    environment = {**os.environ, "STELE_CDC_DSN": pg.dsn}
+    options = f"--broker {broker.binary_url} --publication bench --snapshot never"
     process = subprocess.Popen(
-        [*command, "--snapshot", "never", *arguments], env=environment, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "stele.cli", "cdc", *options.split(), *arguments],
+        env={**os.environ, "STELE_CDC_DSN": pg.dsn},
+        stderr=subprocess.DEVNULL,
     )
     try:
         yield process
@@ -131,20 +105,15 @@ def wait_until(pg: PostgresServer, process: subprocess.Popen[bytes], query: str)
     One connection asks, because each new one is a process of PostgreSQL.
     """
     looked_s = time.perf_counter()
-    connection = pg.connect()
-    connection.autocommit = True
-    try:
-        with connection.cursor() as cursor:
-            while True:
-                now_s = time.perf_counter()
-                cursor.execute(query)
-                if cursor.fetchone() is not None:
-                    return looked_s
-                assert process.poll() is None
-                looked_s = now_s
-                time.sleep(_LOOK_S)
-    finally:
-        connection.close()
+    with committing(pg.dsn) as cursor:
+        while True:
+            now_s = time.perf_counter()
+            cursor.execute(query)
+            if cursor.fetchone() is not None:
+                return looked_s
+            assert process.poll() is None
+            looked_s = now_s
+            time.sleep(_LOOK_S)
 
 
 def seconds_of_stele(pg: PostgresServer, broker: BrokerProcess, end: str) -> tuple[float, float]:
@@ -215,23 +184,16 @@ def latencies_ms(pg: PostgresServer, broker: BrokerProcess, rows: int) -> list[f
                 offset = page.next_offset
 
     arguments = ("--tables", "changes", "--slot", "latency", "--prefix", "latency", "--partitions", "1")
-    connection = pg.connect()
-    connection.autocommit = True
-    try:
-        with running_connector(pg, broker, *arguments) as process, connection.cursor() as cursor:
-            wait_until(pg, process, "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'")
-            reader = threading.Thread(target=read)
-            reader.start()
-            is_ready.wait(_TIMEOUT_S)
-            for number in range(rows):
-                time.sleep(1 / _RATE)
-                cursor.execute(
-                    "INSERT INTO changes (account, amount, note) VALUES (%s, 1, 'a note')", (number,)
-                )
-                committed_s.append(time.perf_counter())
-            reader.join(_TIMEOUT_S)
-    finally:
-        connection.close()
+    with committing(pg.dsn) as cursor, running_connector(pg, broker, *arguments) as process:
+        wait_until(pg, process, "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'")
+        reader = threading.Thread(target=read)
+        reader.start()
+        is_ready.wait(_TIMEOUT_S)
+        for number in range(rows):
+            time.sleep(1 / _RATE)
+            cursor.execute("INSERT INTO changes (account, amount, note) VALUES (%s, 1, 'a note')", (number,))
+            committed_s.append(time.perf_counter())
+        reader.join(_TIMEOUT_S)
     return [(seen - committed) * 1000 for committed, seen in zip(committed_s, seen_s, strict=True)]
 
 
@@ -268,15 +230,11 @@ class Inserts(threading.Thread):
         self.count = 0
 
     def run(self) -> None:
-        connection = self._server.connect()
-        try:
+        with committing(self._server.dsn) as cursor:
             # A bounded rate: the brokers share the machine with this thread.
             while not self._ended.wait(self._interval_s):
-                with connection, connection.cursor() as cursor:
-                    cursor.execute(f"INSERT INTO {TABLE} (id) VALUES (%s)", (self.count,))
+                cursor.execute(f"INSERT INTO {TABLE} (id) VALUES (%s)", (self.count,))
                 self.count += 1
-        finally:
-            connection.close()
 
     def end(self) -> None:
         """Return when the last row has been committed."""

@@ -11,8 +11,8 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -136,16 +136,11 @@ class PostgresServer:
 
     def _copy(self, primary: str) -> None:
         """Do what pg_basebackup does, for a server of this machine that nobody uses; packages of npm lack that program."""
-        connection: Any = psycopg2.connect(primary)
-        connection.autocommit = True
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT current_setting('data_directory'), pg_backup_start('copy', true)")
-                self._run("cp", "-a", cursor.fetchone()[0], "data")
-                cursor.execute("SELECT labelfile FROM pg_backup_stop()")
-                (label,) = cursor.fetchone()
-        finally:
-            connection.close()
+        with committing(primary) as cursor:
+            cursor.execute("SELECT current_setting('data_directory'), pg_backup_start('copy', true)")
+            self._run("cp", "-a", cursor.fetchone()[0], "data")
+            cursor.execute("SELECT labelfile FROM pg_backup_stop()")
+            (label,) = cursor.fetchone()
         data = self._home / "data"
         (data / "backup_label").write_text(label)
         if self._user is not None:
@@ -260,17 +255,21 @@ class PostgresServer:
 
     def run(self, query: str, given: object = None) -> list[tuple[Any, ...]]:
         """One statement, in a transaction of its own."""
-        connection: Any = psycopg2.connect(self.dsn)
-        connection.autocommit = True
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute(query, given)
-                return cursor.fetchall() if cursor.description else []
-        finally:
-            connection.close()
+        with committing(self.dsn) as cursor:
+            cursor.execute(query, given)
+            return cursor.fetchall() if cursor.description else []
 
     def connect(self) -> Any:
         return psycopg2.connect(self.dsn)
+
+
+@contextmanager
+def committing(dsn: str) -> Generator[Any]:
+    """Give a cursor of a connection of its own, each statement of which is a transaction."""
+    with closing(psycopg2.connect(dsn)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            yield cursor
 
 
 def _runs(pid: str) -> bool:

@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from ..broker.topics import SCHEMAS, Topic
 from ..query.filters import Filter, make_filter
+from ..registry.values import TopicValues
 from .openapi.operations import NDJSON, SSE, Content
 from .parameters import Choice, Header, Number, Texts
 from .records.decoded import AnswerDecoding
@@ -24,7 +25,11 @@ _HEADER = Texts(
     "NAME: the header exists; NAME:TEXT: its value contains TEXT; NAME:=TEXT: its value is TEXT",
     _Conditions,
 )
-_PATH = Texts("json", "a path into JSON values that must exist, or a comparison: dep_delay > 60", _Conditions)
+_PATH = Texts(
+    "json",
+    "a path into values that are JSON or have a schema, which must exist, or a comparison: dep_delay > 60",
+    _Conditions,
+)
 PREVIEW = Number("preview", "maximum bytes of each key, value and header; 0 means all", 0, maximum=INT32_MAX)
 DECODE: Choice[Literal["json", "raw"]] = Choice(
     "decode",
@@ -45,8 +50,8 @@ LINE = '{"partition":0,"offset":41,"timestamp":1763664000000,"key":"N14228","val
 LINES, EVENTS = Content(NDJSON, str, LINE), Content(SSE, str, f"id: 0:41\ndata: {LINE}\n")
 
 
-def filter_of(request: Request) -> Filter:
-    """Return the filter of ``key``, ``value``, ``header`` and ``json`` in the query.
+def filter_of(request: Request, topic: Topic) -> Filter:
+    """Return the filter of ``key``, ``value``, ``header`` and ``json`` in the query, for records of a topic.
 
     Raises ``InvalidRequest``.
     """
@@ -55,6 +60,7 @@ def filter_of(request: Request) -> Filter:
         value=_VALUE.read(request),
         header=_HEADER.read(request),
         json=_PATH.read(request),
+        values=_values(request, topic),
     )
 
 
@@ -63,11 +69,15 @@ def form_of(request: Request, topic: Topic, *, may_parse: bool = True) -> Record
 
     Raises ``InvalidRequest``.
     """
-    state = api_state(request)
-    schemas = None if DECODE.read(request) == "raw" else state.schemas
-    # Without that topic no schema was ever registered, so nobody need look at the records.
-    values = schemas.of(topic) if schemas is not None and state.broker.has_topic(SCHEMAS) else None
+    values = None if DECODE.read(request) == "raw" else _values(request, topic)
     return RecordForm(may_parse and AS.read(request) == "json", PREVIEW.read(request), values)
+
+
+def _values(request: Request, topic: Topic) -> TopicValues | None:
+    """Return what decodes records of a topic; None: nothing can be decoded."""
+    state = api_state(request)
+    # Without that topic no schema was ever registered, so nobody need look at the records.
+    return state.schemas.of(topic) if state.schemas and state.broker.has_topic(SCHEMAS) else None
 
 
 def decoding_of(request: Request) -> AnswerDecoding:

@@ -29,7 +29,6 @@ class CdcSupervisor:
         self, settings: Settings, broker_url: str, api_key: str = "", registry_url: str = ""
     ) -> None:
         """``api_key`` logs the connector in to the broker and its registry; empty without logins."""
-        self._api_key = api_key
         self._registry_url = registry_url
         self._settings = settings
         self._cdc = settings.cdc
@@ -38,14 +37,14 @@ class CdcSupervisor:
             "the CDC connector",
             ("cdc", "--supervised"),
             self._variables,
+            api_key=api_key,
             status={"slot": self._cdc.slot, "state": "starting"},
             good_states=("streaming",),
             shutdown_timeout_ms=settings.shutdown_timeout_ms,
         )
-        self._is_by_lease = False
 
     @property
-    def is_wanted(self) -> bool:
+    def is_able(self) -> bool:
         return bool(_text(self._cdc.dsn))
 
     @property
@@ -61,11 +60,11 @@ class CdcSupervisor:
     def requestable(self) -> tuple[str, str] | None:
         """Prefix and slot of the connector that can be asked to add, drop and copy tables; None if there is none."""
         has_slot = self._cdc.tables or self._cdc.messages not in ("", "none")
-        return (self._cdc.prefix, self._cdc.slot) if self.is_wanted and has_slot else None
+        return (self._cdc.prefix, self._cdc.slot) if self.is_able and has_slot else None
 
     def start(self) -> None:
         """Start the connector; call this once the listeners are open."""
-        if self.is_wanted:
+        if self.is_able:
             self._process.start()
 
     def run_by_lease(self, is_held: Callable[[], bool]) -> None:
@@ -73,8 +72,7 @@ class CdcSupervisor:
 
         ``is_held`` says whether this broker certainly has the lease.
         """
-        self._is_by_lease = True
-        self._process.beat(is_held, self._silence_s)
+        self._process.beat(is_held, self._settings.broker_session_timeout_ms / 1000)
         self._set_state("standby")
 
     def _set_state(self, state: str) -> None:
@@ -101,22 +99,13 @@ class CdcSupervisor:
 
     def connectors(self) -> list[dict[str, Any]]:
         """Return the status of each connector, as ``GET /v1/cdc`` shows it."""
-        if not self.is_wanted:
+        if not self.is_able:
             return []
         return [{"prefix": self._cdc.prefix, **self._process.status, "restarts": self._process.restarts}]
 
-    @property
-    def _silence_s(self) -> float:
-        """After how long a silence the connector ends: by then another broker may have the lease."""
-        return self._settings.broker_session_timeout_ms / 1000
-
     def _variables(self) -> dict[str, str]:
         given = {f"STELE_CDC_{name.upper()}": _text(value) for name, value in self._cdc}
-        if self._is_by_lease:
-            given["STELE_CDC_SILENCE"] = str(self._silence_s)
-        given["STELE_CDC_BROKER"] = self._url
-        given["STELE_CDC_REGISTRY"] = self._registry_url
-        return {**given, **({"STELE_API_KEY": self._api_key} if self._api_key else {})}
+        return {**given, "STELE_CDC_BROKER": self._url, "STELE_CDC_REGISTRY": self._registry_url}
 
 
 def _text(value: object) -> str:

@@ -64,12 +64,12 @@ class IcebergTables:
         self._settings = settings
         self._broker = broker
         self._url = broker_url
-        self._api_key = api_key
         self._names: set[str] = set()
         self._process = SupervisedProcess(
             "the Iceberg writer",
             ("iceberg", "run", "--supervised"),
             self._variables,
+            api_key=api_key,
             status={"state": "starting", "topics": []},
             good_states=("running",),
             shutdown_timeout_ms=settings.shutdown_timeout_ms,
@@ -80,7 +80,6 @@ class IcebergTables:
         self._following = set[asyncio.Task[None]]()
         # Whether the process may run here: after the start, and in a cluster with the lease.
         self._is_wanted_here = False
-        self._is_by_lease = False
         self._is_running = False
         self._problem = ""
 
@@ -100,7 +99,6 @@ class IcebergTables:
 
     def run_by_lease(self, is_held: Callable[[], bool]) -> None:
         """Run the process between ``begin`` and ``end``. ``is_held``: whether this broker certainly has the lease."""
-        self._is_by_lease = True
         self._process.beat(is_held, self._settings.broker_session_timeout_ms / 1000)
 
     async def begin(self, epoch: int) -> None:
@@ -174,14 +172,11 @@ class IcebergTables:
         catalog = str(self._catalog_file)
         if settings.storage == "shared" and settings.postgres_url is not None:
             catalog = settings.postgres_url.get_secret_value()
-        given = {
+        return {
             "STELE_ICEBERG_BROKER": self._url,
             "STELE_ICEBERG_CATALOG": catalog,
             "STELE_ICEBERG_WAREHOUSE": self.warehouse,
         }
-        if self._is_by_lease:
-            given["STELE_ICEBERG_SILENCE"] = str(settings.broker_session_timeout_ms / 1000)
-        return {**given, **({"STELE_API_KEY": self._api_key} if self._api_key else {})}
 
     @property
     def _catalog_file(self) -> Path:

@@ -53,7 +53,10 @@ class KafkaAccess(NamedTuple):
 
 
 class Mirrors:
-    """All mirrors of one broker. With several brokers it implements ``LeaseWork``."""
+    """All mirrors of one broker. With several brokers it implements ``LeaseWork``, for ``lease``."""
+
+    lease = LEASE
+    is_able = True
 
     def __init__(
         self,
@@ -146,12 +149,13 @@ class Mirrors:
             f"mirror {definition.name!r}",
             ("mirror", "run", "--supervised"),
             partial(self._variables, definition),
+            api_key=self._api_key,
             status={"name": definition.name, "state": "starting"},
             good_states=("copying", "level"),
             shutdown_timeout_ms=self._settings.shutdown_timeout_ms,
         )
         if self._is_held is not None:
-            process.beat(self._is_held, self._silence_s)
+            process.beat(self._is_held, self._settings.broker_session_timeout_ms / 1000)
         self._running[definition.name] = _Running(definition, process)
         process.start()
 
@@ -171,20 +175,11 @@ class Mirrors:
         why = status.get("last_error") or "it took too long"
         return status.get("unfinished", f"the process of the mirror did not finish: {why}")
 
-    @property
-    def _silence_s(self) -> float:
-        """After how long a silence a process ends: by then another broker may have the lease."""
-        return self._settings.broker_session_timeout_ms / 1000
-
     def _variables(self, definition: MirrorDefinition) -> dict[str, str]:
         given = {
             "STELE_MIRROR_DEFINITION": json.dumps(definition.as_document()),
             "STELE_MIRROR_SECRETS_DIR": str(self._settings.mirror_secrets_dir or ""),
         }
-        if self._is_held is not None:
-            given["STELE_MIRROR_SILENCE"] = str(self._silence_s)
-        if self._api_key:
-            given["STELE_API_KEY"] = self._api_key
         if definition.is_outward:
             return {
                 **given,

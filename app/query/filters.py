@@ -6,7 +6,8 @@ must equal all of them::
     key=N142   key==N14228   header=source   header=source:demo   header=source:=demo
     json=dep_delay > 60   json=carrier == "UA"   json=legs[0].from ~ EW   json=tailnum
 
-Regular expressions are not supported, because a slow one would block the event loop.
+Regular expressions are not supported, because a slow one would block the event loop. Texts are looked for in the bytes
+that are stored; JSON conditions look at what the schema of a value says, if it names one.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
 from stele.wire.record_batch import RecordView
 
 from ..errors import InvalidRequest
+from ..registry.values import DecodedRecord, TopicValues
 from ..work_budget import WorkBudget
 
 CONDITIONS_MAX = 16
@@ -47,14 +50,19 @@ _decode = msgspec.json.Decoder().decode
 class Filter:
     """Conditions on a record.
 
-    ``too_large`` counts values that JSON conditions skipped because of their size.
+    ``values`` decodes what names a schema, for the JSON conditions. ``too_large`` counts values that these skipped
+    because of their size.
     """
 
     def __init__(
-        self, conditions: Sequence[_Condition] = (), json_conditions: Sequence[_JsonCondition] = ()
+        self,
+        conditions: Sequence[_Condition] = (),
+        json_conditions: Sequence[_JsonCondition] = (),
+        values: TopicValues | None = None,
     ) -> None:
         self._conditions = conditions
         self._json_conditions = json_conditions
+        self._values = values if json_conditions else None
         # Cost of checking one record, in units of decoding one.
         self._weight = len(json_conditions) / 4
         self.too_large = 0
@@ -63,11 +71,14 @@ class Filter:
     def is_empty(self) -> bool:
         return not (self._conditions or self._json_conditions)
 
-    def matches(self, record: RecordView) -> bool:
-        """Return whether all conditions hold for ``record``."""
+    def matches(self, record: RecordView, decoded: DecodedRecord | None = None) -> bool:
+        """Return whether all conditions hold for ``record``, of which the schemas say what is ``decoded``."""
         if not all(condition(record) for condition in self._conditions):
             return False
-        return not self._json_conditions or self._holds_json(record.value)
+        if not self._json_conditions:
+            return True
+        part = None if decoded is None else decoded.value
+        return self._holds_json(record.value if part is None else part.text)
 
     def _holds_json(self, value: bytes | None) -> bool:
         if value is None:
@@ -85,9 +96,10 @@ class Filter:
         """Return the matching ones of ``records``, pausing whenever ``budget`` is used up."""
         if self.is_empty:
             return records
+        decoded = () if self._values is None else await self._values.decoded(records)
         matching: list[RecordView] = []
-        for record in records:
-            if self.matches(record):
+        for record, part in zip_longest(records, decoded):
+            if self.matches(record, part):
                 matching.append(record)
             if budget.is_over(len(record.value or b""), self._weight):
                 await budget.pause()
@@ -100,6 +112,7 @@ def make_filter(
     value: Sequence[str] = (),
     header: Sequence[str] = (),
     json: Sequence[str] = (),
+    values: TopicValues | None = None,
 ) -> Filter:
     """Build a filter from the conditions of a request. Raises ``InvalidRequest``."""
     given = [*key, *value, *header, *json]
@@ -117,6 +130,7 @@ def make_filter(
             *(_on_header(text) for text in header if text),
         ],
         [_on_json(text) for text in json if text],
+        values,
     )
 
 

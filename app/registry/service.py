@@ -50,6 +50,8 @@ from .values import SchemaValues
 
 logger = logging.getLogger(__name__)
 
+# Versions of a subject that are parsed to find one by what its references resolve to.
+_RESOLVED_MAX = 16
 # Versions in one answer.
 _SCHEMAS_MAX = 1000
 # How long a write tries to be the next one in the topic.
@@ -153,6 +155,8 @@ class SchemaRegistry:
     ) -> RegisteredSchema:
         """Return the version of a subject that has this schema, the newest if there are several.
 
+        Without references it is also one of Avro whose references define the rest: serializers of classes know none.
+
         Raises ``SubjectNotFound``, ``SchemaNotFound``, ``InvalidSchemaText``.
         """
         state = await self._topic.refresh()
@@ -162,10 +166,22 @@ class SchemaRegistry:
             name, schema, is_normalized=bool(normalize), is_registered=True
         )
         comparisons = Comparisons()
-        version = await self._settled(
-            lambda state: registrations.look_up(state, proposal, deleted=deleted), parsed, comparisons
-        )
+        try:
+            version = await self._settled(
+                lambda state: registrations.look_up(state, proposal, deleted=deleted), parsed, comparisons
+            )
+        except SchemaNotFound:
+            if parsed.type != "AVRO" or schema.references or schema.metadata or schema.rule_set:
+                raise
+            version = await self._resolving_to(parsed.canonical, visible(state, name, deleted=deleted))
         return await self._shown(version, text_format)
+
+    async def _resolving_to(self, text: str, versions: Sequence[Version]) -> Version:
+        """Return the newest version that has this text with its references in it. Raises ``SchemaNotFound``."""
+        for version in [version for version in versions if version.content.references][-_RESOLVED_MAX:][::-1]:
+            if (await self._shown(version, "resolved")).text == text:
+                return version
+        raise SchemaNotFound
 
     async def check_compatibility(
         self,
@@ -211,8 +227,6 @@ class SchemaRegistry:
         prefix: str = ":*:",
         deleted: bool = False,
         deleted_only: bool = False,
-        offset: int = 0,
-        limit: int | None = None,
     ) -> list[str]:
         """Return the names of subjects, sorted."""
         state = await self._topic.refresh()
@@ -225,7 +239,7 @@ class SchemaRegistry:
             is_live = any(not version.is_deleted for version in reversed(subject.versions.values()))
             if not is_live if deleted_only else is_live or deleted:
                 names.append(qualified)
-        return _cut(names, offset, limit)
+        return names
 
     async def versions(
         self,
@@ -234,8 +248,6 @@ class SchemaRegistry:
         deleted: bool = False,
         deleted_only: bool = False,
         deleted_as_negative: bool = False,
-        offset: int = 0,
-        limit: int | None = None,
     ) -> list[int]:
         """Return the versions of a subject, ascending.
 
@@ -246,11 +258,10 @@ class SchemaRegistry:
         versions = visible(state, name, deleted=deleted or deleted_only or deleted_as_negative)
         if deleted_only:
             versions = [version for version in versions if version.is_deleted]
-        numbers = [
+        return [
             -version.number if deleted_as_negative and version.is_deleted else version.number
             for version in versions
         ]
-        return _cut(numbers, offset, limit)
 
     async def version(
         self,
@@ -278,12 +289,10 @@ class SchemaRegistry:
         version: int | str,
         *,
         deleted: bool = False,
-        offset: int = 0,
-        limit: int | None = None,
     ) -> list[int]:
         """Return the ids of the schemas that refer to a version, sorted. Raises as ``version``."""
         found = await self._version(subject, version, deleted=True)
-        return _cut(decisions.referring_ids(self._topic.state, found, deleted=deleted), offset, limit)
+        return decisions.referring_ids(self._topic.state, found, deleted=deleted)
 
     async def latest_with_metadata(
         self, subject: str, properties: Mapping[str, str], *, deleted: bool = False, text_format: str = ""
@@ -334,9 +343,9 @@ class SchemaRegistry:
         latest_only: bool = False,
         rule_type: str | None = None,
         offset: int = 0,
-        limit: int | None = None,
+        limit: int = _SCHEMAS_MAX,
     ) -> list[RegisteredSchema]:
-        """Return versions of subjects, by name and number; at most 1000.
+        """Return versions of subjects, by name and number.
 
         ``aliases`` adds the versions of subjects whose alias is one of those that the prefix means.
         """
@@ -357,8 +366,7 @@ class SchemaRegistry:
             versions = [
                 version async for version in visited(versions) if decisions.has_rule(version, rule_type)
             ]
-        limit = _SCHEMAS_MAX if limit is None or limit < 0 else min(limit, _SCHEMAS_MAX)
-        return [await self._shown(version) async for version in visited(_cut(versions, offset, limit))]
+        return [await self._shown(version) async for version in visited(versions[offset : offset + limit])]
 
     async def schema_by_id(
         self, schema_id: int, *, subject: str | None = None, text_format: str = "", reference_format: str = ""
@@ -393,12 +401,10 @@ class SchemaRegistry:
         *,
         subject: str | None = None,
         deleted: bool = False,
-        offset: int = 0,
-        limit: int | None = None,
     ) -> list[str]:
         """Return the subjects with a version that has this id. Raises ``SchemaNotFound``."""
         versions = await self._visible_of_id(schema_id, subject, deleted=deleted)
-        return _cut(sorted({version.name.qualified for version in versions}), offset, limit)
+        return sorted({version.name.qualified for version in versions})
 
     async def versions_of_id(
         self,
@@ -406,13 +412,10 @@ class SchemaRegistry:
         *,
         subject: str | None = None,
         deleted: bool = False,
-        offset: int = 0,
-        limit: int | None = None,
     ) -> list[SubjectVersion]:
         """Return the versions that have this id. Raises ``SchemaNotFound``."""
         versions = await self._visible_of_id(schema_id, subject, deleted=deleted)
-        pairs = sorted(SubjectVersion(version.name.qualified, version.number) for version in versions)
-        return _cut(pairs, offset, limit)
+        return sorted(SubjectVersion(version.name.qualified, version.number) for version in versions)
 
     async def schema_by_guid(self, guid: str, *, text_format: str = "") -> RegisteredSchema:
         """Return the schema with a GUID. Raises ``SchemaNotFound``, also if it is no UUID."""
@@ -485,10 +488,10 @@ class SchemaRegistry:
 
     # ── contexts ──
 
-    async def contexts(self, *, prefix: str = "", offset: int = 0, limit: int | None = None) -> list[str]:
+    async def contexts(self, *, prefix: str = "") -> list[str]:
         """Return the names of contexts, sorted; the default one is "."."""
         names = (await self._topic.refresh()).context_names()
-        return _cut([name for name in names if name.startswith(prefix)], offset, limit)
+        return [name for name in names if name.startswith(prefix)]
 
     async def delete_context(self, context: str) -> None:
         """Delete an empty context with its configuration and mode. Raises ``ContextNotEmpty``, ``StoreTimedOut``."""
@@ -664,8 +667,3 @@ def _number(value: int | None, what: str) -> int | None:
     if not 1 <= value <= VERSION_MAX:
         raise InvalidSchemaText(f"the {what} {value} is not between 1 and {VERSION_MAX}")
     return value
-
-
-def _cut(values: Sequence[_T], offset: int, limit: int | None) -> list[_T]:
-    begin = max(offset, 0)
-    return list(values[begin : None if limit is None or limit < 0 else begin + limit])

@@ -74,7 +74,6 @@ class Failed:
 
     reason: str
     user: str = ""
-    is_malformed: bool = False
 
 
 Step = Challenge | CheckPassword | CheckToken | Done | Failed
@@ -112,7 +111,7 @@ def start(
             return ScramExchange(mechanism, scram_credential, nonce)
 
 
-_OUT_OF_TURN = Failed("the exchange was used out of turn", is_malformed=True)
+_OUT_OF_TURN = Failed("the exchange was used out of turn")
 
 
 class PlainExchange:
@@ -132,9 +131,9 @@ class PlainExchange:
         try:
             authzid, user, password = data.decode().split("\0")
         except ValueError:  # not UTF-8, or not three parts
-            return Failed("the message of PLAIN is malformed", is_malformed=True)
+            return Failed("the message of PLAIN is malformed")
         if not user or not password or len(user) > _NAME_CHARACTERS_MAX:
-            return Failed("the message of PLAIN has no user or no password", is_malformed=True)
+            return Failed("the message of PLAIN has no user or no password")
         self.user = user
         # Otherwise a client would authenticate as one user and act as another (CVE-2017-12610).
         if authzid not in ("", user):
@@ -174,7 +173,7 @@ class ScramExchange:
             pending, self._pending = self._pending, None
             return _OUT_OF_TURN if pending is None else self._final(data, *pending)
         except MalformedScram as error:
-            return Failed(str(error), self.user, is_malformed=True)
+            return Failed(str(error), self.user)
 
     def checked(self, login: Login | None) -> Step:
         return _OUT_OF_TURN
@@ -219,7 +218,7 @@ class BearerExchange:
         self._state = "ended"
         token = _bearer_token(data)
         if token is None:
-            return Failed("the message of OAUTHBEARER is malformed", is_malformed=True)
+            return Failed("the message of OAUTHBEARER is malformed")
         self._state = "checking"
         return CheckToken(token)
 

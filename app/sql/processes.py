@@ -7,7 +7,6 @@ left it large: whatever a statement does, nothing else ends it as surely.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -17,8 +16,6 @@ from pathlib import Path
 from typing import Self
 
 from stele.wire import sql_frames as frames
-
-logger = logging.getLogger(__name__)
 
 _MODULE = "stele.sql.start"
 _BUFFER_BYTES = 512 * 1024

@@ -11,11 +11,15 @@ from ..broker.topics import Topic
 from ..errors import StorageUnavailable
 
 _ERRORS = "_errors"
+# Tables whose newest snapshots are kept, those of errors among them.
+_KNOWN_MAX = 1000
 
 
 class TableMetadata(Protocol):
     """The metadata of a table: its JSON, and where it is."""
 
+    @property
+    def location(self) -> str: ...
     @property
     def text(self) -> bytes: ...
 
@@ -61,6 +65,7 @@ class Snapshots:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self._known: dict[str, _Known] = {}
 
     async def of(self, topic: Topic) -> TableFiles:
         """Return the snapshots of a topic; none if all is read from the log. Raises ``StorageUnavailable``."""
@@ -87,17 +92,43 @@ class Snapshots:
         metadata = await self._catalog.load(name)
         if metadata is None:
             return None
-        table = msgspec.json.decode(metadata.text, type=_Metadata)
-        known = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots}
-        current = found = known.get(table.current_snapshot_id or -1)
-        # One without offsets has rewritten files, and has the records of its parent.
-        while found is not None and "stele.offsets" not in found.summary:
-            found = known.get(found.parent_snapshot_id or -1)
-        if current is None or found is None or found.summary.get("stele.topic-id") != str(topic.topic_id):
+        known = self._known.get(name)
+        if known is None or known.location != metadata.location:
+            # It takes milliseconds where there are many snapshots.
+            known = self._known[name] = _known(metadata)
+            if len(self._known) > _KNOWN_MAX:
+                del self._known[next(iter(self._known))]
+        # In other modes, the mode was changed after the table was made; nothing is written to it until somebody drops it.
+        if known.snapshot is None or known.topic_id != str(topic.topic_id) or known.rows not in ("", rows):
             return None
-        if table.properties.get("stele.rows", rows) != rows:
-            # The mode was changed after the table was made; nothing is written to it until somebody drops it.
-            return None
-        (fields,) = (schema.fields for schema in table.schemas if schema.schema_id == table.current_schema_id)
-        offsets = msgspec.json.decode(found.summary["stele.offsets"], type=dict[int, int])
-        return frames.Snapshot(current.manifest_list, offsets, bytes(fields)), f"{table.location}/"
+        return known.snapshot, known.root
+
+
+class _Known(NamedTuple):
+    """What is needed of the metadata at ``location``; there is no snapshot if none has offsets."""
+
+    location: str
+    snapshot: frames.Snapshot | None = None
+    topic_id: str = ""
+    rows: str = ""
+    root: str = ""
+
+
+def _known(metadata: TableMetadata) -> _Known:
+    table = msgspec.json.decode(metadata.text, type=_Metadata)
+    snapshots = {snapshot.snapshot_id: snapshot for snapshot in table.snapshots}
+    current = found = snapshots.get(table.current_snapshot_id or -1)
+    # One without offsets has rewritten files, and has the records of its parent.
+    while found is not None and "stele.offsets" not in found.summary:
+        found = snapshots.get(found.parent_snapshot_id or -1)
+    if current is None or found is None:
+        return _Known(metadata.location)
+    (fields,) = (schema.fields for schema in table.schemas if schema.schema_id == table.current_schema_id)
+    offsets = msgspec.json.decode(found.summary["stele.offsets"], type=dict[int, int])
+    return _Known(
+        metadata.location,
+        frames.Snapshot(current.manifest_list, offsets, bytes(fields)),
+        found.summary.get("stele.topic-id", ""),
+        table.properties.get("stele.rows", ""),
+        f"{table.location}/",
+    )

@@ -35,7 +35,7 @@ _COMPARED_MAX = 500
 _SEARCHED_MAX = 4096
 # What follows the name of a topic whose values are wanted as they are stored.
 _RAW = "$raw"
-_QUOTES = 'Names with dots or dashes stand in double quotes: SELECT * FROM "orders.eu-1"'
+_QUOTES = ' Names with dots or dashes stand in double quotes: SELECT * FROM "orders.eu-1"'
 
 
 @dataclass(slots=True)
@@ -86,11 +86,13 @@ class SqlStatements:
         self._processes = SqlProcesses(
             memory_bytes=self._settings.sql_memory_bytes_max, threads=self._settings.sql_threads
         )
-        self._is_closing = False
+        self._is_installed = self._is_closing = False
 
     @property
     def is_installed(self) -> bool:
-        return is_installed()
+        # It may be installed while the broker runs; to look takes a millisecond.
+        self._is_installed = self._is_installed or is_installed()
+        return self._is_installed
 
     @property
     def processes(self) -> int:
@@ -283,10 +285,11 @@ class SqlStatements:
         """Return what was probably meant, of the topics that the client may see; empty if none is like it."""
         seen = [topic.name async for topic in visited(self._broker.topics()) if rights.sees(topic.name)]
         # In a name with dots that is not quoted, only its end is that of the table.
-        whole = {other.partition(" AS ")[0].lower() for other in named.qualified} | {name.lower()}
+        others = (other.removesuffix(_RAW).lower() for other in named.qualified)
+        whole = {other for other in others if other.endswith(name.lower())}
         meant = next((topic for topic in seen if topic.lower() in whole), None)
         meant = meant or nearest(name, seen[:_COMPARED_MAX])
-        return "" if meant is None else f'did you mean "{meant}"? {_QUOTES}'
+        return "" if meant is None else _hint(meant)
 
     def _unquoted(self, sql: str, rights: Rights) -> str:
         """Return a hint if a statement that does not parse has a name that must be quoted."""
@@ -295,8 +298,12 @@ class SqlStatements:
         for topic in self._broker.topics()[:_COMPARED_MAX]:
             name = topic.name
             if not name.isidentifier() and name in sql and f'"{name}"' not in sql and rights.sees(name):
-                return f'; did you mean "{name}"? {_QUOTES}'
+                return f"; {_hint(name)}"
         return ""
+
+
+def _hint(name: str) -> str:
+    return f'did you mean "{name}"?{"" if name.isidentifier() else _QUOTES}'
 
 
 class _Refused(Exception):

@@ -64,6 +64,38 @@ _RESPONSE_FAILED = "the response to a request of %s could not be made; the conne
 _OPEN, _LINGERING, _CLOSED = State.OPEN, State.LINGERING, State.CLOSED
 
 
+class _Deferred:
+    """A response that is due when a future ends, or its time is over.
+
+    Not two functions that refer to each other: their cycle would keep the request until garbage is collected.
+    """
+
+    __slots__ = ("_connection", "_encode", "_future", "_response", "_timer")
+
+    def __init__(
+        self,
+        connection: Connection[Any],
+        response: PendingResponse,
+        future: asyncio.Future[None],
+        timeout_ms: int,
+        encode: Callable[[bool], Buffers],
+    ) -> None:
+        self._connection = connection
+        self._response = response
+        self._encode = encode
+        self._future = future
+        self._timer = connection._loop.call_later(timeout_ms / 1000, self._time_over)
+        future.add_done_callback(self._ended)
+
+    def _ended(self, _future: asyncio.Future[None]) -> None:
+        self._timer.cancel()
+        self._connection._deferred_ended(self._response, self._encode, has_ended=True)
+
+    def _time_over(self) -> None:
+        self._future.remove_done_callback(self._ended)
+        self._connection._deferred_ended(self._response, self._encode, has_ended=False)
+
+
 class Connection(asyncio.Protocol, Generic[Request]):
     """Base of the connections of each protocol.
 
@@ -223,27 +255,21 @@ class Connection(asyncio.Protocol, Generic[Request]):
 
         ``encode`` gets whether the future has ended, or else ``timeout_ms`` are over; it must not raise.
         """
-        response = self._responses.reserve()
+        _Deferred(self, self._responses.reserve(), future, timeout_ms, encode)
 
-        def settle(has_ended: bool) -> None:
-            timer.cancel()
-            if not has_ended:
-                future.remove_done_callback(ended)
-            if response.data is not None:
-                return
-            try:
-                data = encode(has_ended)
-            except Exception:  # the edge of a connection, as in _fill
-                logger.exception(_RESPONSE_FAILED, self.peer)
-                self.abort()
-                return
-            self._settle(response, data)
-
-        def ended(_future: asyncio.Future[None]) -> None:
-            settle(True)
-
-        timer = self._loop.call_later(timeout_ms / 1000, settle, False)
-        future.add_done_callback(ended)
+    def _deferred_ended(
+        self, response: PendingResponse, encode: Callable[[bool], Buffers], *, has_ended: bool
+    ) -> None:
+        """Fill in the response that ``answer_when`` has reserved, unless the connection has dropped it."""
+        if response.data is not None:
+            return
+        try:
+            data = encode(has_ended)
+        except Exception:  # the edge of a connection, as in _fill
+            logger.exception(_RESPONSE_FAILED, self.peer)
+            self.abort()
+            return
+        self._settle(response, data)
 
     def read_later(self, work: Coroutine[object, object, Buffers], *, bytes_max: int) -> None:
         """``answer_later`` for reads: no later request begins before this one has looked at the log.

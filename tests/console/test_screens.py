@@ -142,6 +142,10 @@ def ready(page: Page, name: str) -> None:
         expect(page.locator("tr.detail pre")).to_contain_text("dep_delay")
     elif name == "produce":
         expect(page.locator("#replay tbody tr")).to_have_count(2)
+    elif name == "sql":
+        expect(page.locator("#statement")).to_be_visible()
+    elif name == "mirrors":
+        expect(page.get_by_text("No mirrors yet")).to_be_visible()
     elif name == "schemas":
         expect(page.locator("#list tbody tr")).to_contain_text("BACKWARD")
         expect(page.locator("#global")).to_be_visible()

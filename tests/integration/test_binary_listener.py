@@ -33,13 +33,6 @@ from tests.support.binary_peer import (
 )
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    """One broker for this file; each test has topics of its own."""
-    with run_broker() as broker:
-        yield broker
-
-
 @pytest.fixture
 def peer(broker: BrokerProcess) -> Iterator[Peer]:
     with Peer(broker) as peer:

@@ -52,12 +52,6 @@ def broker() -> Iterator[BrokerProcess]:
         yield broker
 
 
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
-
-
 def change(peer: KafkaPeer, kind: int, name: str, config: str, value: str | None) -> None:
     """Set it; None unsets it."""
     request = IncrementalAlterConfigsRequest(

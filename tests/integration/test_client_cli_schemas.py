@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,6 @@ ORDER = """{"type": "record", "name": "Order", "fields": [
     {"name": "customer", "type": "string"},
     {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 0}
 ]}"""
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as running:
-        yield running
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import asyncio
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -22,12 +21,6 @@ from tests.support.warm_processes import run_stele
 PARTITIONS = 3
 # Extended after a third of it; the rest is what a busy machine may take.
 LEASE_S = 6.0
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as broker:
-        yield broker
 
 
 @pytest.fixture(params=["http", "stele"])

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
 
 import httpx
 import pytest
 from stele import AsyncClient, Client, GroupError, NewRecord
-from stele.broker_process import BrokerProcess, run_broker
+from stele.broker_process import BrokerProcess
 from stele.errors import ClosedError, UnsupportedOperationError
 
 PARTITIONS = 3
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as broker:
-        yield broker
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,6 @@ V2 = Schema(
 )
 # Old records have no y.
 V3 = Schema('{"type":"record","name":"A","fields":[{"name":"x","type":"int"},{"name":"y","type":"string"}]}')
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as running:
-        yield running
 
 
 @both

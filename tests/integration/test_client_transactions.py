@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -39,12 +39,6 @@ with Client(url, timeout_s=2) as client, client.group("movers", "input", max_rec
     at(3)
 """
 STEPS = 4
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as broker:
-        yield broker
 
 
 def read(client: Client, topic: str) -> list[bytes | None]:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -32,18 +31,6 @@ from tests.support.record_keys import CASES
 from tests.support.warm_processes import run_stele
 
 COMPACT = {"cleanup.policy": "compact"}
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
 
 
 def end_offset(peer: KafkaPeer, topic: str) -> int:

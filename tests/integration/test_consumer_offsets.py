@@ -93,12 +93,6 @@ def broker() -> Iterator[BrokerProcess]:
         yield broker
 
 
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
-
-
 @pytest.fixture(scope="module")
 def tools() -> None:
     with kafka_or_skip():

@@ -24,12 +24,6 @@ _TOPIC = "errors.deadletterqueue.topic.name"
 _COPY = "errors.deadletterqueue.copy.record.enable"
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as broker:
-        yield broker
-
-
 @pytest.fixture
 def http(broker: BrokerProcess) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=broker.http_url, timeout=60) as http:

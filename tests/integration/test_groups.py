@@ -36,12 +36,6 @@ PARTITIONS = 4
 REBALANCED = {ErrorCode.ILLEGAL_GENERATION, ErrorCode.PARTITION_NOT_ASSIGNED, ErrorCode.REBALANCE_IN_PROGRESS}
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker(environment=ENVIRONMENT) as broker:
-        yield broker
-
-
 @pytest.fixture(params=sorted(LISTENERS))
 def listener(request: pytest.FixtureRequest, broker: BrokerProcess) -> Iterator[GroupProtocol]:
     with LISTENERS[request.param](broker) as listener:

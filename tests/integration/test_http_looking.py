@@ -32,10 +32,7 @@ _SHORT_CONNECTIONS = 2000
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker(environment={"STELE_SAMPLE_INTERVAL_MS": "100"}) as running:
-        yield running
+ENVIRONMENT = {"STELE_SAMPLE_INTERVAL_MS": "100"}
 
 
 @pytest.fixture

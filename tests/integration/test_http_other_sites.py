@@ -13,12 +13,6 @@ from stele.testing import BrokerProcess, run_broker
 OWN_PAGE = "{url}"
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as running:
-        yield running
-
-
 @pytest.fixture
 def http(broker: BrokerProcess) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=broker.http_url) as client:

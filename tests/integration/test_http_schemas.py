@@ -124,7 +124,16 @@ _ROUTES: dict[str, Callable[[httpx.Client, str, bytes, dict[str, str]], dict[str
     "table, events": lambda http, topic, key, query: _first(
         http, f"/v1/topics/{topic}/table", query, "text/event-stream"
     ),
+    "events with a condition on a field": lambda http, topic, key, query: _first(
+        http,
+        f"/v1/topics/{topic}/records",
+        query | {"from": "earliest", "json": "id == 1"},
+        "text/event-stream",
+    ),
     "search": lambda http, topic, key, query: _found(http, f"/v1/topics/{topic}/search", query),
+    "search by a field": lambda http, topic, key, query: _found(
+        http, f"/v1/topics/{topic}/search", query | {"json": "item ~ te"}
+    ),
     "search, NDJSON": lambda http, topic, key, query: _first(
         http, f"/v1/topics/{topic}/search", query | {"format": "ndjson"}, "*/*"
     ),
@@ -167,6 +176,17 @@ def test_every_route_shows_the_bytes_on_request(
     shown = _ROUTES[route](http, topic, b"k", {"decode": "raw"})
     assert shown.pop("timestamp") > 0
     assert shown == {"partition": 0, "offset": 0, "key": "k", "value": value.decode(), "headers": []}
+
+
+def test_a_search_compares_the_fields_of_records_and_of_json(
+    broker: BrokerProcess, http: httpx.Client, topic: str
+) -> None:
+    value_id = register(broker.registry_url, f"{topic}-value")
+    unknown = framed(1_000_000)
+    store(http, topic, framed(value_id), b'{"id": 2}', unknown, framed(value_id, CUT), framed(value_id))
+    query = {"json": "id < 3", "format": "ndjson", "order": "oldest"}
+    found = http.get(f"/v1/topics/{topic}/search", params=query).text.splitlines()
+    assert [json.loads(line)["offset"] for line in found] == [0, 1, 4]
 
 
 def test_a_spreadsheet_has_the_json(broker: BrokerProcess, http: httpx.Client, topic: str) -> None:

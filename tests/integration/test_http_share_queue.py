@@ -23,18 +23,6 @@ from tests.support.warm_processes import run_stele
 _names = count(1)
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
-
-
 @pytest.fixture
 def http(broker: BrokerProcess) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=broker.http_url, timeout=60) as http:

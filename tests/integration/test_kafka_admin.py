@@ -78,12 +78,6 @@ def broker() -> Iterator[BrokerProcess]:
         yield broker
 
 
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
-
-
 # ── CreateTopics ──
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -43,18 +43,6 @@ from tests.support.warm_processes import run_stele
 
 PATIENCE_S = 60.0
 _names = count(1)
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from kafka import KafkaProducer  # type: ignore[import-untyped]
 from kafka.errors import ProducerFencedError  # type: ignore[import-untyped]
 from stele import Client
-from stele.broker_process import BrokerProcess, run_broker
+from stele.broker_process import BrokerProcess
 
 from tests.support.waiting import Pauses
 
@@ -24,10 +24,7 @@ TIMEOUT_S = 240.0
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker(environment={"STELE_TRANSACTION_CHECK_INTERVAL_MS": "50"}) as broker:
-        yield broker
+ENVIRONMENT = {"STELE_TRANSACTION_CHECK_INTERVAL_MS": "50"}
 
 
 @pytest.fixture

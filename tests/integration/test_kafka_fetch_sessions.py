@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import cast
 
@@ -20,17 +19,7 @@ from tests.support.apache_kafka import kafka_or_skip
 from tests.support.fetch_session_table import LONG_MS, NAMES, SCENARIOS, Reader, Scenario
 from tests.support.kafka_peer import WITHOUT_RETENTION, KafkaAddress, KafkaPeer, create_topic, put
 
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker(environment=WITHOUT_RETENTION) as process:
-        yield process
-
-
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
+ENVIRONMENT = WITHOUT_RETENTION
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)

@@ -70,17 +70,7 @@ SESSION_MS = 30_000
 PROTOCOL = "range"
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    """One broker for this file; each test has groups and topics of its own."""
-    with run_broker(environment=WITHOUT_RETENTION) as broker:
-        yield broker
-
-
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
+ENVIRONMENT = WITHOUT_RETENTION
 
 
 @pytest.fixture

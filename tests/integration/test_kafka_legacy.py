@@ -9,12 +9,11 @@ import gzip
 import select
 import struct
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import httpx
 import pytest
-from stele.broker_process import BrokerProcess, run_broker
+from stele.broker_process import BrokerProcess
 from stele.wire import record_batch as rb
 from stele.wire.compression import Compression, compress, decompress
 from stele.wire.error_codes import ErrorCode
@@ -38,17 +37,7 @@ from tests.support.kafka_transactions import JAVA_4, TransactionalPeer
 NO_TIMESTAMP = -1
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    """One broker for this file; each test has topics of its own."""
-    with run_broker(environment=WITHOUT_RETENTION) as broker:
-        yield broker
-
-
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
+ENVIRONMENT = WITHOUT_RETENTION
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +71,7 @@ PRODUCE_LAST, FETCH_LAST = PRODUCE_API.versions[1], FETCH_API.versions[1]
 LONG_MS = 3_600_000
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    """One broker for this file; each test has topics of its own."""
-    with run_broker(environment=WITHOUT_RETENTION) as broker:
-        yield broker
-
-
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
+ENVIRONMENT = WITHOUT_RETENTION
 
 
 def metadata_of(*names: str, auto_create: bool = True) -> MetadataRequest:

@@ -115,12 +115,6 @@ def broker(data_dir: Path, api_key: str, key_set: Path) -> Iterator[BrokerProces
         yield broker
 
 
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
-
-
 def plain(user: str = USER, password: str = PASSWORD) -> SaslAuthenticateRequest:
     return SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{password}".encode())
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from stele.broker_process import BrokerProcess, run_broker
+from stele.broker_process import BrokerProcess
 from stele.wire.error_codes import ErrorCode
 from stele.wire.kafka.cluster import DescribeLogDirsRequest
 from stele.wire.kafka.metadata import MetadataRequest, MetadataRequestTopic
@@ -35,19 +34,6 @@ from tests.support.kafka_peer import (
 # The answers to some five thousand requests. A broker that does not hold its peer back has read a hundred
 # times as many when it has answered these.
 FLOOD_ANSWERED_BYTES = 500_000
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    """One broker for this file; each test has topics of its own."""
-    with run_broker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
 
 
 def resident_kb(broker: BrokerProcess) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -45,18 +45,6 @@ PATIENCE_MS = 60_000
 PATIENCE_S = 60.0
 SHARE_TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 _names = count(1)
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
 
 
 @pytest.fixture

@@ -683,12 +683,6 @@ def broker() -> Iterator[BrokerProcess]:
         yield broker
 
 
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
-
-
 @pytest.mark.parametrize("one", [pytest.param(one, id=one.name) for one in ANSWERS])
 def test_a_single_broker_answers_as_kafka_does(peer: KafkaPeer, one: Case) -> None:
     assert differences(peer, [one]) == []

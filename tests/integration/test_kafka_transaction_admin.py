@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator
 
 import pytest
-from stele.broker_process import BrokerProcess, run_broker
+from stele.broker_process import BrokerProcess
 from stele.wire.error_codes import ErrorCode as E
 from stele.wire.kafka.cluster import FeatureUpdateKey, UpdateFeaturesRequest
 from stele.wire.kafka.transactions import (
@@ -28,18 +27,6 @@ from tests.support.kafka_transactions import JAVA_3, JAVA_4, TransactionalPeer, 
 
 _numbers = itertools.count()
 TOOL = "org.apache.kafka.tools.TransactionsCommand"
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
 
 
 @pytest.fixture

@@ -6,11 +6,10 @@ Each version of a request gets the error that its clients know.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from stele.broker_process import BrokerProcess, run_broker
 from stele.wire.error_codes import ErrorCode as E
 from stele.wire.kafka.groups import (
     JoinGroupRequest,
@@ -47,16 +46,7 @@ _numbers = itertools.count()
 Begin = Callable[..., TransactionalPeer]
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker(environment={"STELE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}) as broker:
-        yield broker
-
-
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
+ENVIRONMENT = {"STELE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ The clients themselves are in ``tests/conformance/test_transactions``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from stele.broker_process import BrokerProcess, run_broker
@@ -40,16 +40,7 @@ _numbers = itertools.count()
 Begin = Callable[..., TransactionalPeer]
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker(environment={"STELE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}) as broker:
-        yield broker
-
-
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
+ENVIRONMENT = {"STELE_GROUP_INITIAL_REBALANCE_DELAY_MS": "0"}
 
 
 @pytest.fixture

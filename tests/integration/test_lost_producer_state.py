@@ -30,12 +30,6 @@ def _plays(*, expires: bool) -> list[tuple[str, int]]:
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as broker:
-        yield broker
-
-
-@pytest.fixture(scope="module")
 def forgetful_broker() -> Iterator[BrokerProcess]:
     with run_broker(environment=_EXPIRES_SOON) as broker:
         yield broker

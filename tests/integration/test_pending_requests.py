@@ -7,7 +7,6 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 
 import httpx
@@ -26,10 +25,7 @@ LARGE = 2 * LIMIT
 TIMEOUT_S = 120.0
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker(environment={"STELE_PENDING_REQUEST_BYTES_MAX": str(LIMIT)}) as broker:
-        yield broker
+ENVIRONMENT = {"STELE_PENDING_REQUEST_BYTES_MAX": str(LIMIT)}
 
 
 def connect(url: str) -> socket.socket:

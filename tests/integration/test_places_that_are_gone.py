@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from stele import Client
-from stele.broker_process import BrokerProcess, run_broker
+from stele.broker_process import BrokerProcess
 from stele.errors import OffsetOutOfRangeError
 from stele.wire.error_codes import ErrorCode
 
@@ -20,10 +20,7 @@ START, END = 6, 10
 GONE = {0: 410, 3: 410, START - 1: 410, START: 200, END: 200, END + 1: 416, 2**62: 416}
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker(environment=WITHOUT_RETENTION) as broker:
-        yield broker
+ENVIRONMENT = WITHOUT_RETENTION
 
 
 @pytest.fixture(scope="module")

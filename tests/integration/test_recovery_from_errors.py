@@ -52,12 +52,6 @@ def broker() -> Iterator[BrokerProcess]:
         yield broker
 
 
-@pytest.fixture
-def peer(broker: BrokerProcess) -> Iterator[KafkaPeer]:
-    with KafkaPeer(broker) as peer:
-        yield peer
-
-
 def new_group() -> str:
     return f"g-{next(_names)}"
 

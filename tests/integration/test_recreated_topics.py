@@ -11,7 +11,7 @@ from uuid import UUID
 import httpx
 import pytest
 from stele import AsyncClient, AsyncConsumer, Client, Consumer
-from stele.broker_process import BrokerProcess, run_broker
+from stele.broker_process import BrokerProcess
 from stele.errors import SteleClientError, UnknownTopicError
 from stele.wire import messages as m
 from stele.wire.error_codes import ErrorCode
@@ -19,12 +19,6 @@ from stele.wire.error_codes import ErrorCode
 from tests.support.binary_peer import Peer
 
 OLD, NEW = 10, 20
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as broker:
-        yield broker
 
 
 @pytest.fixture(scope="module")

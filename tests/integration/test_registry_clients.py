@@ -33,12 +33,6 @@ ORDER = json.dumps(
 )
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as broker:
-        yield broker
-
-
 @pytest.fixture
 def registry(broker: BrokerProcess) -> Iterator[SchemaRegistryClient]:
     with client_of(broker.registry_url) as client:

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from stele.broker_process import BrokerProcess, run_broker
+from stele.broker_process import BrokerProcess
 
 from tests.support.waiting import eventually
 
@@ -155,12 +155,6 @@ class Bystander:
         self._thread.join()
         if self._failure is not None:
             raise self._failure
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as broker:
-        yield broker
 
 
 @pytest.fixture(scope="module")

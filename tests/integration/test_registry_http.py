@@ -17,10 +17,7 @@ DEFAULT, SHORTER, JSON = MEDIA_TYPES
 SCHEMA = {"schema": '"string"'}
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker(environment={"STELE_REQUEST_BODY_BYTES_MAX": "65536"}) as broker:
-        yield broker
+ENVIRONMENT = {"STELE_REQUEST_BODY_BYTES_MAX": "65536"}
 
 
 @pytest.fixture(scope="module")

@@ -10,17 +10,11 @@ from typing import Any
 import httpx
 import pytest
 from confluent_kafka import Producer
-from stele.broker_process import BrokerProcess, run_broker
+from stele.broker_process import BrokerProcess
 
 from tests.support.waiting import eventually
 
 STRING = {"schema": '"string"'}
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as broker:
-        yield broker
 
 
 @pytest.fixture(scope="module")

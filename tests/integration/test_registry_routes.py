@@ -8,17 +8,11 @@ from typing import Any, NamedTuple
 
 import httpx
 import pytest
-from stele.broker_process import BrokerProcess, run_broker
+from stele.broker_process import BrokerProcess
 
 INT, LONG, STRING = '"int"', '"long"', '"string"'
 MEDIA_TYPE = "application/vnd.schemaregistry.v1+json"
 UNKNOWN = "GET /schemas/ids/2147483647"
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker() as broker:
-        yield broker
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from stele import Client, NewRecord
-from stele.broker_process import BrokerProcess, run_broker
+from stele.broker_process import BrokerProcess
 from stele.errors import SteleClientError
 from stele.wire.error_codes import ErrorCode
 from stele.wire.kafka.configs import (
@@ -34,10 +34,7 @@ Setter = Callable[[str, str | None], Answer]
 TAKEN: Answer = (0, None)
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[BrokerProcess]:
-    with run_broker(environment=WITHOUT_RETENTION) as broker:
-        yield broker
+ENVIRONMENT = WITHOUT_RETENTION
 
 
 @pytest.fixture(scope="module")

@@ -144,6 +144,35 @@ def test_conditions_on_offsets_partitions_and_times_read_no_more_than_they_need(
             assert answer["bytes"] <= whole["bytes"] * 0.6, condition
 
 
+def test_the_newest_records_are_read_from_the_end(http: httpx.Client) -> None:
+    topic = f"newest{next(_numbers)}"
+    http.put(f"/v1/topics/{topic}", json={"partitions": 20}).raise_for_status()
+    put(http, topic, *({"key": f"k{n}", "value": str(n), "partition": 0} for n in range(1500)))
+    put(http, topic, *({"value": "few", "partition": n} for n in range(1, 20)))
+    whole = f"select _offset, value from {topic} order by _offset desc, _partition"
+    everything = rows(http, whole)
+    for limit, read in ((1, 500), (20, 500), (700, 700), (1000, 1000)):
+        answer = ask(http, f"{whole} limit {limit}").json()
+        assert answer["rows"] == everything[:limit]
+        assert answer["offsets"] == read
+    # What is not among the newest is found, too; the end is then read twice.
+    for key, read in (("k1400", 500), ("k7", 500 + 1519), ("k", 500 + 1519)):
+        answer = ask(
+            http, f"select value from {topic} where _key = '{key}' order by _offset desc limit 1"
+        ).json()
+        assert answer["rows"] == ([[key[1:]]] if key != "k" else [])
+        assert answer["offsets"] == read
+    answer = ask(http, f"{whole} limit 5", limit=2).json()
+    assert (answer["rows"], answer["is_truncated"]) == (everything[:2], True)
+
+
+def test_statements_that_end_early_leave_nothing_to_the_next(http: httpx.Client, topic: str) -> None:
+    put(http, topic, *({"value": "x" * 500, "partition": n % 2} for n in range(2000)))
+    for n in range(20):
+        assert ask(http, f'select value from "{topic}"', limit=1 + n).json()["is_truncated"]
+        assert rows(http, f'select count(*) from "{topic}"') == [[2000]]
+
+
 def test_a_statement_sees_what_was_visible_when_it_began_even_twice(http: httpx.Client, topic: str) -> None:
     put(http, topic, *({"value": str(n)} for n in range(500)))
     sql = f'select (select count(*) from "{topic}"), (select max(_offset) from "{topic}" where _partition = 0), count(*) from "{topic}"'
@@ -177,12 +206,12 @@ def test_only_committed_records_are_seen(broker: BrokerProcess, http: httpx.Clie
 
 def test_forms_of_an_answer(http: httpx.Client, topic: str) -> None:
     put(http, topic, *({"key": f"k{n}", "value": f"={n}", "partition": 0} for n in range(5)))
-    sql = f'select _offset, value, null as nothing, [1, 2] as list from "{topic}" order by 1'
+    sql = f"select _offset, value, null as nothing, [1, 2] as list, 'ab'::blob as bytes from \"{topic}\" order by 1"
     answer = http.post("/v1/sql", json={"sql": sql, "limit": 2}, headers={"accept": "text/csv"})
     assert list(csv.reader(io.StringIO(answer.text))) == [
-        ["_offset", "value", "nothing", "list"],
-        ["0", "'=0", "", "[1,2]"],
-        ["1", "'=1", "", "[1,2]"],
+        ["_offset", "value", "nothing", "list", "bytes"],
+        ["0", "'=0", "", "[1,2]", "YWI="],
+        ["1", "'=1", "", "[1,2]", "YWI="],
     ]
     answer = http.post(
         "/v1/sql", json={"sql": sql}, headers={"accept": "application/vnd.apache.arrow.stream"}
@@ -229,7 +258,7 @@ def test_names_that_are_not_topics_get_a_hint(http: httpx.Client, topic: str) ->
     for name in (f'"{topic}x"', f'"{topic.upper()}"'):
         answer = ask(http, f"select * from {name}")
         assert answer.status_code == 404, answer.text
-        assert f'did you mean "{topic}"' in answer.json()["detail"]
+        assert f'did you mean "{topic}"? Names with dots' in answer.json()["detail"]
     assert f'did you mean "{topic}"' in refusal(http, f"select * from {topic}")
     for name in ("duckdb_tables", "pragma_database_list", "pg_settings"):
         assert ask(http, f"select * from {name}").status_code == 404, name
@@ -326,6 +355,10 @@ REFUSED = (
 )
 def test_statements_that_are_refused(http: httpx.Client, sql: str) -> None:
     assert refusal(http, sql)
+
+
+def test_no_error_advises_to_change_a_setting(http: httpx.Client) -> None:
+    assert "SET " not in refusal(http, "select list_transform([1], x -> x)")
 
 
 def test_a_statement_of_10_mb_is_too_large(http: httpx.Client) -> None:

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import psycopg2
 from stele import Client
 from stele.errors import SteleClientError, UnknownTopicError
 
 from load.postgres_server import PostgresServer
 from tests.support.cdc import TIMEOUT_S
+from tests.support.postgres_writers import Pgbench, Writer
 from tests.support.waiting import Pauses
 
 TABLES = ("payer", "payee", "transfer")
@@ -34,62 +33,27 @@ def create_tables(pg: PostgresServer) -> None:
         pg.run(f"CREATE TABLE {table} (id bigserial PRIMARY KEY, number bigint, rows int, amount bigint)")
 
 
-class Transfers(threading.Thread):
-    """Transfers from one connection until it is told to end; PostgreSQL may be killed meanwhile."""
+class Transfers(Writer):
+    """Transfers from one connection."""
 
     def __init__(self, pg: PostgresServer, seed: int, *, large_share: float = 0.02) -> None:
-        super().__init__()
-        self._pg = pg
+        super().__init__(pg.connect)
         self._random = random.Random(seed)
         self._large_share = large_share
-        self._ended = threading.Event()
-        self.committed = 0
-        self.failure: BaseException | None = None
 
-    def run(self) -> None:
-        try:
-            while not self._ended.is_set():
-                try:
-                    self._work()
-                except psycopg2.Error:
-                    # PostgreSQL was killed; the tables know what it had committed.
-                    time.sleep(0.05)
-        except BaseException as error:
-            self.failure = error
-            raise
-
-    def _work(self) -> None:
-        connection = self._pg.connect()
-        try:
-            while not self._ended.is_set():
-                with connection, connection.cursor() as cursor:
-                    # Large ones are streamed by PostgreSQL before they commit, and some are rolled back.
-                    rows = (
-                        2000
-                        if self._random.random() < self._large_share
-                        else self._random.choice((1, 1, 2, 5))
-                    )
-                    amount = self._random.randrange(1, 1000)
-                    cursor.execute("SELECT nextval('numbers')")
-                    (number,) = cursor.fetchone() or (0,)
-                    for table, signed in (("payer", -amount), ("payee", amount), ("transfer", 0)):
-                        cursor.execute(
-                            f"INSERT INTO {table} (number, rows, amount)"
-                            " SELECT %s, %s, %s FROM generate_series(1, %s)",
-                            (number, rows, signed, rows),
-                        )
-                    if self._random.random() < 0.1:
-                        connection.rollback()
-                        continue
-                self.committed += 1
-        finally:
-            connection.close()
-
-    def end(self) -> None:
-        self._ended.set()
-        if self.is_alive():
-            self.join()
-        assert self.failure is None, self.failure
+    def transact(self, cursor: Any) -> None:
+        # Large ones are streamed by PostgreSQL before they commit, and some are rolled back.
+        rows = 2000 if self._random.random() < self._large_share else self._random.choice((1, 1, 2, 5))
+        amount = self._random.randrange(1, 1000)
+        cursor.execute("SELECT nextval('numbers')")
+        (number,) = cursor.fetchone() or (0,)
+        for table, signed in (("payer", -amount), ("payee", amount), ("transfer", 0)):
+            cursor.execute(
+                f"INSERT INTO {table} (number, rows, amount) SELECT %s, %s, %s FROM generate_series(1, %s)",
+                (number, rows, signed, rows),
+            )
+        if self._random.random() < 0.1:
+            cursor.connection.rollback()
 
 
 # Each client of pgbench makes the transfers of ``Transfers``, without large ones.
@@ -106,37 +70,12 @@ END;
 _PER_SECOND = 100
 
 
-class Pgbench(threading.Thread):
-    """pgbench, begun again whenever PostgreSQL was killed, until it is told to end."""
-
-    def __init__(self, pg: PostgresServer, bin_dir: Path, directory: Path, *, clients: int) -> None:
-        super().__init__()
-        script = directory / "transfers.sql"
-        script.write_text(_SCRIPT)
-        options = f"-n -c {clients} -T 36000 -R {_PER_SECOND} -f {script}"
-        self._command = [str(bin_dir / "pgbench"), *options.split(), pg.dsn]
-        self._ended = threading.Event()
-        self._failure = ""
-
-    def run(self) -> None:
-        while not self._ended.is_set():
-            process = subprocess.Popen(
-                self._command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-            )
-            while process.poll() is None and not self._ended.wait(0.05):
-                pass
-            process.terminate()
-            _, said = process.communicate()
-            # PostgreSQL that is killed or starts answers FATAL, or nothing; these are mistakes of the script.
-            if "ERROR:" in said or "syntax error" in said or "undefined variable" in said:
-                self._failure = said
-                return
-
-    def end(self) -> None:
-        self._ended.set()
-        if self.is_alive():
-            self.join()
-        assert not self._failure, self._failure
+def pgbench_of(pg: PostgresServer, bin_dir: Path, directory: Path, *, clients: int) -> Pgbench:
+    """Return pgbench with the script of transfers."""
+    script = directory / "transfers.sql"
+    script.write_text(_SCRIPT)
+    options = f"-n -c {clients} -T 36000 -R {_PER_SECOND} -f {script}"
+    return Pgbench(bin_dir, pg.dsn, *options.split())
 
 
 class WholeReader:

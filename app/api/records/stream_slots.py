@@ -103,7 +103,8 @@ class StreamSlot:
                     raise
                 raise AnswerAborted("its client read nothing, and others needed what it held") from None
             finally:
-                self.waits_since_s = None
+                # Its task refers to this slot: the cycle would wait for a collection of garbage.
+                self.waits_since_s = self._sender = None
 
         return watched
 
@@ -163,6 +164,8 @@ class SlottedStream(StreamingResponse):
             logger.warning("the answer to %s was aborted: %s", path, reason)
         finally:
             self.give_back()
+            if reader is not None:
+                reader.client = None
             await self._content.aclose()
 
     async def _stream(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -336,7 +336,7 @@ def _shown(request: Request, topic: Topic) -> Shown:
     state = api_state(request)
     per_s_max = _MAX_PER_S.read(request)
     return Shown(
-        filter_of(request),
+        filter_of(request, topic),
         form_of(request, topic),
         per_s_max,
         state.tail_reads,

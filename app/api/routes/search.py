@@ -147,7 +147,7 @@ async def _search(request: Request, given_ranges: str | None) -> Response:
     limit = _LIMIT.read(
         request, _LIMIT_DEFAULT if is_bounded else INT64_MAX, maximum=_LIMIT_MAX if is_bounded else None
     )
-    wanted, form = filter_of(request), form_of(request, topic, may_parse=False)
+    wanted, form = filter_of(request, topic), form_of(request, topic, may_parse=False)
     reader = broker.decoded.reader()
     if given_ranges is None:
         ranges = await _ranges(request, broker, topic.name, topic.partitions)

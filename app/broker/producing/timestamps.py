@@ -92,13 +92,20 @@ class TimestampCheck:
         self.max_timestamp = NO_TIMESTAMP
 
     def look_at(self, records: list[RecordView], first_index: int) -> None:
-        for index, record in enumerate(records, first_index):
-            timestamp_ms = record.timestamp
-            self.max_timestamp = max(self.max_timestamp, timestamp_ms)
+        timestamps_ms = [record.timestamp for record in records]
+        latest_ms = max(timestamps_ms)
+        self.max_timestamp = max(self.max_timestamp, latest_ms)
+        bounds = self._bounds
+        if bounds is None:
+            if not self._is_stamped_by_producer:
+                return
+        elif bounds.earliest_ms is None and bounds.accepts(latest_ms):
+            return
+        for index, timestamp_ms in enumerate(timestamps_ms, first_index):
             if self._is_stamped_by_producer:
                 self._refuse(index, "its batch claims log append time, which only the broker may set")
-            elif self._bounds is not None and not self._bounds.accepts(timestamp_ms):
-                self._refuse(index, self._bounds.describe(timestamp_ms))
+            elif bounds is not None and not bounds.accepts(timestamp_ms):
+                self._refuse(index, bounds.describe(timestamp_ms))
 
     def _refuse(self, index: int, reason: str) -> None:
         self._refused += 1

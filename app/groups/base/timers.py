@@ -64,6 +64,11 @@ class Timer:
             self._handle.cancel()
             self._handle = None
 
+    def close(self) -> None:
+        """Stop for good, and forget ``ring``: a cycle with what it belongs to would wait for a collection of garbage."""
+        self.stop()
+        self._ring = None
+
     @property
     def is_running(self) -> bool:
         return self._at_s is not None

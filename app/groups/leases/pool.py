@@ -177,7 +177,7 @@ class LeasePools:
 
     def free(self, pool: LeasePool, held: HeldLease) -> None:
         """End a lease, and wake the polls that wait for its partitions."""
-        held.timer.stop()
+        held.timer.close()
         pool.held.pop(held.lease.lease_id, None)
         for part in held.lease.partitions:
             if pool.taken.get(part.key) == held.lease.lease_id:

@@ -20,7 +20,6 @@ one only grows.
 from __future__ import annotations
 
 import asyncio
-import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -48,8 +47,6 @@ from .cuts import LogCut, plan_cut, remove_cut
 from .flush_work import FlushWork
 from .high_watermark import HighWatermark
 from .partition_log import Span, check_offset
-
-logger = logging.getLogger(__name__)
 
 # Retention reads the records of an active segment only when nothing was appended for this long.
 _ACTIVE_QUIET_MS = 60_000

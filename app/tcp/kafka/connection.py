@@ -35,7 +35,6 @@ from ...security.acl import WRITE_TOPIC
 from ...security.authorizer import Access
 from ...security.principal import Principal
 from ...settings import Settings
-from ...storage.waiters import PartitionWatch
 from ...work_budget import Steps, at_once, in_one_step, in_turns, pause
 from ..connection import Connection
 from ..connection_owner import ConnectionRegistry
@@ -343,7 +342,9 @@ class KafkaConnection(Connection[memoryview]):
         if head.api_key == FETCH_KEY:
             if self._fetches is None:
                 self._fetches = RequestMemo()
-                self._idle_answers = IdleAnswers(self._listener.idle_answers, self._new_watch)
+                # Not a method of the connection: the cycle would wait for a collection of garbage.
+                new_watch = partial(self._listener.broker.watch, notes_hidden=True)
+                self._idle_answers = IdleAnswers(self._listener.idle_answers, new_watch)
                 # It has none.
                 self._last_context = None
             known = self._fetches.read(frame)
@@ -353,9 +354,6 @@ class KafkaConnection(Connection[memoryview]):
             return _read(head, served, frame)
         steps = _read_in_steps(head, served, frame)
         return in_one_step(steps) or steps
-
-    def _new_watch(self) -> PartitionWatch:
-        return self._listener.broker.watch(notes_hidden=True)
 
     def _context(self, head: RequestHead, client_id: str) -> Context:
         """Return the context of a request: mostly that of the one before it, which had the same."""

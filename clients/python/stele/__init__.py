@@ -30,7 +30,7 @@ package (``make lint`` checks this). Modules on one line do not import each othe
 - ``transactions``                                            what becomes visible together
 - ``async_client``, ``client``                                single calls
 - ``consuming``, ``producing``                                readers that keep a position; batching writers
-- ``broker_process``, ``shared``                              a broker in its own process; one client per event loop
+- ``broker_process``, ``shared``, ``supervised``              a broker in its own process; one client per event loop; processes beside a broker
 - ``cdc``, ``fastapi``, ``iceberg``, ``mirror``, ``spark``, ``sql``, ``testing``   integrations: PostgreSQL, FastAPI, Iceberg, Kafka, Spark, DuckDB, pytest
 - ``commands``                                                the subcommands of ``stele``
 - ``cli``                                                     the console script

@@ -35,3 +35,46 @@ ready() {
 built() {
     echo "$fingerprint" >"$build/fingerprint"
 }
+
+# ── what several scripts do whole ──
+
+# What Maven makes with these goals: maven VERSION-COMMAND GOAL...
+maven() {
+    need java "a Java 17 or newer"
+    need mvn "Apache Maven 3 or newer"
+    ready "$here" "$($1 2>&1)" && exit 0
+    cd "$here"
+    mvn --quiet --batch-mode -Dstyle.color=never "${@:2}"
+    built
+}
+
+# Jars alone, into lib.
+maven_jars() {
+    maven "java -version" dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$build/lib"
+}
+
+# Classes, and the jars that they need.
+maven_classes() {
+    need javac "a JDK, 17 or newer"
+    maven "javac -version" compile dependency:copy-dependencies
+}
+
+# A program in Go, from this directory and others: go_driver [SOURCE...]
+go_driver() {
+    need go "Go 1.26 or newer (https://go.dev/dl/)"
+    ready "$here" "$@" "$(go version)" && exit 0
+    cd "$here"
+    go build -trimpath -o "$build/driver" .
+    built
+}
+
+# Scripts, and the packages that they need.
+node_driver() {
+    need node "Node.js 18 or newer"
+    need npm "npm"
+    ready "$here" "$(node --version)" && exit 0
+    cp "$here"/*.js "$here"/package*.json "$build"
+    cd "$build"
+    npm ci --no-audit --no-fund --loglevel=error
+    built
+}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,27 @@ def test_a_table_is_altered_and_emptied_while_it_is_copied(
         cdc.await_confirmed()
         assert cdc.stop() == 0, cdc.said
     assert rows_of(stele_broker, "pg.public.t") == dict(pg.run("SELECT id, v FROM t"))
+
+
+def test_changes_go_on_while_a_session_holds_a_lock_on_a_table(
+    pg: PostgresServer, stele_broker: BrokerProcess, log: Path
+) -> None:
+    """Since release 16, to read which tables are published waits for a lock on each of them."""
+    pg.run("CREATE TABLE t (id int PRIMARY KEY)")
+    pg.run("CREATE TABLE other (id int PRIMARY KEY)")
+    replay = Replay(stele_broker.binary_url, "pg.public.other")
+    with (
+        running_cdc(pg, stele_broker.binary_url, log, "--tables", "t,other") as cdc,
+        closing(pg.connect()) as connection,
+    ):
+        cdc.await_streaming()
+        connection.cursor().execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
+        ask(stele_broker, "t")
+        eventually(lambda: "are copied beside the stream" in cdc.said, "the copy has begun")
+        pg.run("INSERT INTO other VALUES (1)")
+        replay.read_until(lambda: len(replay.rows) == 1, check=cdc.check)
+        connection.rollback()
+        _await_copies(cdc, 3)
 
 
 def rows_of(broker: BrokerProcess, topic: str) -> dict[int, str]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psycopg2
 import pytest
 from stele.broker_process import BrokerProcess
 from stele.cdc.decoding.notation import lsn_of
@@ -18,6 +15,7 @@ from stele.cdc.decoding.notation import lsn_of
 from load.postgres_server import PostgresServer
 from tests.support.cdc import EXIT_CODE_OF_A_GAP, CdcProcess, Database, Replay, gap_in, gaps_of, running_cdc
 from tests.support.postgres import drop_slot, programs_of
+from tests.support.postgres_writers import Writer
 from tests.support.waiting import eventually
 
 NEWEST, OTHERS = 18, [17]
@@ -87,47 +85,18 @@ def hosts(release: int) -> Generator[Hosts]:
             yield Hosts(primary, standby)
 
 
-class Steps(threading.Thread):
+class Steps(Writer):
     """Transactions that count in ``steps``, each by one, and add rows; the server may fail over under it."""
 
-    def __init__(self, database: Database) -> None:
-        super().__init__()
-        self._database = database
-        self._ended = threading.Event()
-        self.failure: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            while not self._ended.is_set():
-                try:
-                    self._work()
-                except psycopg2.Error:
-                    time.sleep(0.05)
-        except BaseException as error:
-            self.failure = error
-            raise
-
-    def _work(self) -> None:
-        connection = self._database.connect()
-        try:
-            while not self._ended.is_set():
-                with connection, connection.cursor() as cursor:
-                    cursor.execute("UPDATE steps SET n = n + 1 RETURNING n")
-                    ((n,),) = cursor.fetchall()
-                    # Some are so large that they are streamed before they commit.
-                    count = 1500 if n % 100 == 0 else 2
-                    cursor.execute(
-                        "INSERT INTO t SELECT %s + g, repeat('x', 50) FROM generate_series(1, %s) g",
-                        (n * 2000, count),
-                    )
-                    cursor.execute("DELETE FROM t WHERE id = %s", (n * 2000 + 1,))
-        finally:
-            connection.close()
-
-    def end(self) -> None:
-        self._ended.set()
-        self.join()
-        assert self.failure is None, self.failure
+    def transact(self, cursor: Any) -> None:
+        cursor.execute("UPDATE steps SET n = n + 1 RETURNING n")
+        ((n,),) = cursor.fetchall()
+        # Some are so large that they are streamed before they commit.
+        count = 1500 if n % 100 == 0 else 2
+        cursor.execute(
+            "INSERT INTO t SELECT %s + g, repeat('x', 50) FROM generate_series(1, %s) g", (n * 2000, count)
+        )
+        cursor.execute("DELETE FROM t WHERE id = %s", (n * 2000 + 1,))
 
 
 def check_steps(database: Database, steps: Replay, rows: Replay, cdc: CdcProcess) -> None:
@@ -146,7 +115,7 @@ def test_a_failover_under_load_loses_nothing_and_repeats_nothing(
 ) -> None:
     with hosts(release) as pg:
         steps, rows = (Replay(stele_broker.binary_url, f"pg.public.{table}") for table in ("steps", "t"))
-        load = Steps(pg)
+        load = Steps(pg.connect)
         with running_cdc(pg, stele_broker.binary_url, log, *TABLES) as cdc:
             cdc.await_streaming()
             load.start()
@@ -324,7 +293,7 @@ def test_a_second_failover_goes_back_to_the_first_server(
     with hosts(release) as pg:
         first, second = pg.primary, pg.standby
         steps, rows = (Replay(stele_broker.binary_url, f"pg.public.{table}") for table in ("steps", "t"))
-        load = Steps(pg)
+        load = Steps(pg.connect)
         with running_cdc(pg, stele_broker.binary_url, log, *TABLES) as cdc:
             cdc.await_streaming()
             load.start()

@@ -9,7 +9,7 @@ from stele.broker_process import BrokerProcess
 
 from load.postgres_server import PostgresServer
 from tests.support.cdc import EXIT_CODE_OF_A_GAP, Replay, running_cdc
-from tests.support.postgres import drop_slot
+from tests.support.postgres import drop_slot, postgres_bin, release_of
 from tests.support.variants import long_but
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, n int)"
@@ -302,15 +302,21 @@ def test_without_copies_hidden_changes_are_an_error(
 def test_a_publication_that_was_dropped_and_created_again_is_not_passed_over(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:
+    """PostgreSQL refuses to decode what was written without it; since release 18 it leaves that out."""
     pg.run(TABLE)
+    replay = Replay(stele_broker.binary_url, "pg.public.t")
     with running_cdc(pg, stele_broker.binary_url, log, "--tables", "t") as cdc:
         cdc.await_streaming()
         assert cdc.stop() == 0
         for statement in ("DROP PUBLICATION stele", *CHANGES, "CREATE PUBLICATION stele FOR TABLE t"):
             pg.run(statement)
         cdc.start()
-        assert cdc.wait() == 1
-        assert "--snapshot again" in cdc.said
+        if release_of(postgres_bin()) < 18:
+            assert cdc.wait() == 1
+            assert "--snapshot again" in cdc.said
+        else:
+            replay.read_until(lambda: len(replay.rows) == 1, check=cdc.check)
+            assert "it is copied again" in cdc.said
 
 
 # ── policies and partitions that are in a copy or in the changes, and not in both ──

@@ -3,63 +3,40 @@
 from __future__ import annotations
 
 import random
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
-import psycopg2
 import pytest
 from stele.broker_process import run_broker
 
 from load.postgres_server import PostgresServer
 from tests.support.cdc import CdcProcess, Replay
 from tests.support.postgres import postgres_bin
+from tests.support.postgres_writers import Writer
 
 # ── kill -9 of everything, in turn ──
 
 TABLES = ("accounts", "orders", "notes")
 
 
-class Load(threading.Thread):
-    """Transactions over three tables, from one connection, until it is told to end; PostgreSQL may be killed under it."""
+class Load(Writer):
+    """Transactions over three tables."""
 
     def __init__(self, pg: PostgresServer, seed: int) -> None:
-        super().__init__()
-        self._pg = pg
+        super().__init__(pg.connect)
         self._random = random.Random(seed)
-        self._ended = threading.Event()
         self.transactions = 0
-        self.failure: BaseException | None = None
 
-    def run(self) -> None:
-        try:
-            while not self._ended.is_set():
-                try:
-                    self._work()
-                except psycopg2.Error:
-                    # Killed: what was under way is committed or it is not; the tables know.
-                    time.sleep(0.05)
-        except BaseException as error:
-            self.failure = error
-            raise
-
-    def _work(self) -> None:
-        connection = self._pg.connect()
-        try:
-            while not self._ended.is_set():
-                with connection, connection.cursor() as cursor:
-                    for _ in range(self._random.choice((1, 1, 3, 10))):
-                        self._change(cursor)
-                    if self._random.random() < 0.01:
-                        cursor.execute(
-                            "INSERT INTO orders SELECT nextval('ids'), n, repeat('b', 100) FROM generate_series(1, 1500) n"
-                        )
-                    if self._random.random() < 0.1:
-                        connection.rollback()
-                self.transactions += 1
-        finally:
-            connection.close()
+    def transact(self, cursor: Any) -> None:
+        for _ in range(self._random.choice((1, 1, 3, 10))):
+            self._change(cursor)
+        if self._random.random() < 0.01:
+            cursor.execute(
+                "INSERT INTO orders SELECT nextval('ids'), n, repeat('b', 100) FROM generate_series(1, 1500) n"
+            )
+        if self._random.random() < 0.1:
+            cursor.connection.rollback()
+        self.transactions += 1
 
     def _change(self, cursor: Any) -> None:
         table = self._random.choice(TABLES)
@@ -80,11 +57,6 @@ class Load(threading.Thread):
                     f"(SELECT id FROM {table} ORDER BY id OFFSET %s LIMIT 1)",
                     (self._random.randrange(50),),
                 )
-
-    def end(self) -> None:
-        self._ended.set()
-        self.join()
-        assert self.failure is None, self.failure
 
 
 def run_the_gauntlet(tmp_path: Path, *, rows: int, rounds: int, seed: int) -> None:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 from array import array
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,6 +20,7 @@ from stele.testing import BrokerProcess
 
 from load.postgres_server import PostgresServer
 from tests.support.cdc import CdcProcess, running_cdc
+from tests.support.postgres_writers import Writer
 from tests.support.waiting import Pauses
 
 TORTURE_ROWS = int(os.environ.get("STELE_TORTURE_ROWS", "5000000"))
@@ -42,31 +42,24 @@ class Change(msgspec.Struct):
     after: Row | None
 
 
-class Load(threading.Thread):
-    """Updates, deletes and inserts rows all over the table, until it is told to end."""
+class Load(Writer):
+    """Updates, deletes and inserts rows all over the table."""
+
+    is_killed = False
 
     def __init__(self, pg: PostgresServer, rows: int) -> None:
-        super().__init__()
-        self._pg = pg
+        super().__init__(pg.connect)
         self._rows = rows
-        self._ended = threading.Event()
         self._random = random.Random(5)
         self.next_id = rows + 1
 
-    def run(self) -> None:
-        with closing(self._pg.connect()) as connection, connection.cursor() as cursor:
-            while not self._ended.is_set():
-                for _ in range(20):
-                    updated, deleted = self._random.randrange(self._rows), self._random.randrange(self._rows)
-                    cursor.execute("UPDATE large SET v = v + 1 WHERE id = %s", (updated,))
-                    cursor.execute("DELETE FROM large WHERE id = %s", (deleted,))
-                    cursor.execute("INSERT INTO large VALUES (%s, 0, '')", (self.next_id,))
-                    self.next_id += 1
-                connection.commit()
-
-    def end(self) -> None:
-        self._ended.set()
-        self.join()
+    def transact(self, cursor: Any) -> None:
+        for _ in range(20):
+            updated, deleted = self._random.randrange(self._rows), self._random.randrange(self._rows)
+            cursor.execute("UPDATE large SET v = v + 1 WHERE id = %s", (updated,))
+            cursor.execute("DELETE FROM large WHERE id = %s", (deleted,))
+            cursor.execute("INSERT INTO large VALUES (%s, 0, '')", (self.next_id,))
+            self.next_id += 1
 
 
 class Table:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import random
-import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stele import Client
 from stele.broker_process import BrokerProcess
+from stele.cdc.errors import CdcError
+from stele.cdc.options import CdcOptions
+from stele.cdc.postgres.catalog import Postgres
 from stele.cdc.requests import request
 
 from load.postgres_server import PostgresServer
 from tests.support.cdc import Replay, running_cdc
+from tests.support.postgres_writers import Writer
 from tests.support.waiting import eventually
+from tests.support.warm_processes import run_stele
 
 REQUESTS = "__cdc_requests.pg.stele"
 
@@ -23,34 +29,26 @@ def ask(broker: BrokerProcess, action: str, *tables: str) -> None:
         request(client, REQUESTS, "add" if action == "add" else "drop", tables)
 
 
-class Load(threading.Thread):
-    """Changes rows of two tables, both in each transaction, until it is told to end."""
+class Load(Writer):
+    """Changes rows of two tables, both in each transaction."""
+
+    is_killed = False
 
     def __init__(self, pg: PostgresServer) -> None:
-        super().__init__()
-        self._pg = pg
-        self._ended = threading.Event()
+        super().__init__(pg.connect)
         self._random = random.Random(3)
+        self._number = 1_000_000
 
-    def run(self) -> None:
-        number = 1_000_000
-        connection = self._pg.connect()
-        while not self._ended.is_set():
-            with connection, connection.cursor() as cursor:
-                for table in ("a", "b"):
-                    number += 1
-                    cursor.execute(f"INSERT INTO {table} VALUES (%s, 'new')", (number,))
-                    low = self._random.randrange(20_000)
-                    cursor.execute(f"UPDATE {table} SET v = v || 'x' WHERE id = %s", (low,))
-                    cursor.execute(f"DELETE FROM {table} WHERE id = %s", (self._random.randrange(20_000),))
-                    cursor.execute(
-                        f"UPDATE {table} SET id = %s WHERE id = %s", (number + 5_000_000, number - 20)
-                    )
-        connection.close()
-
-    def end(self) -> None:
-        self._ended.set()
-        self.join()
+    def transact(self, cursor: Any) -> None:
+        for table in ("a", "b"):
+            self._number += 1
+            cursor.execute(f"INSERT INTO {table} VALUES (%s, 'new')", (self._number,))
+            low = self._random.randrange(20_000)
+            cursor.execute(f"UPDATE {table} SET v = v || 'x' WHERE id = %s", (low,))
+            cursor.execute(f"DELETE FROM {table} WHERE id = %s", (self._random.randrange(20_000),))
+            cursor.execute(
+                f"UPDATE {table} SET id = %s WHERE id = %s", (self._number + 5_000_000, self._number - 20)
+            )
 
 
 @pytest.mark.parametrize(
@@ -94,6 +92,19 @@ def test_a_table_is_copied_beside_the_stream_of_the_others(
 
 
 @pytest.mark.long
+def test_only_its_owner_may_add_a_table_to_a_publication(pg: PostgresServer) -> None:
+    pg.run("CREATE TABLE t (id int PRIMARY KEY)")
+    pg.run("CREATE PUBLICATION stele")
+    pg.run("CREATE ROLE follower LOGIN REPLICATION")
+    postgres = Postgres(CdcOptions(dsn=pg.dsn.replace("postgres@", "follower@"), tables=("t",)))
+    try:
+        with pytest.raises(CdcError, match='run: ALTER PUBLICATION "stele" ADD TABLE ONLY '):
+            postgres.add_to_publication("public", "t")
+    finally:
+        postgres.close()
+        pg.run("DROP ROLE follower")
+
+
 def test_a_table_that_cannot_be_followed_stops_nothing_and_a_dropped_one_is_left(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:
@@ -108,6 +119,14 @@ def test_a_table_that_cannot_be_followed_stops_nothing_and_a_dropped_one_is_left
         b.read_until(lambda: b"1" in b.rows, check=cdc.check)
         assert "public.nowhere was requested, and cannot be followed: there is no table" in cdc.said
         assert "public.no_identity was requested, and cannot be followed: rows" in cdc.said
+        shown = run_stele("cdc", "tables", "--format", "json", "--url", stele_broker.binary_url).stdout
+        copies = {one["table"]: one["copy"] for one in json.loads(shown)["tables"]}
+        assert copies.pop("public.b") in ("begun", "done")
+        assert copies == {
+            "public.a": "done",
+            "public.no_identity": "requested",
+            "public.nowhere": "requested",
+        }
         ask(stele_broker, "drop", "b", "nowhere", "no_identity")
         eventually(
             lambda: pg.run("SELECT tablename FROM pg_publication_tables WHERE pubname = 'stele'") == [("a",)],

@@ -112,6 +112,24 @@ def test_a_dropped_slot_is_reported_as_a_gap_until_the_tables_are_copied_again(
     assert set(replay.table()) == {2, 3}
 
 
+@pytest.mark.long
+def test_a_row_that_no_record_can_hold_ends_it_with_the_way_around(
+    pg: PostgresServer, stele_broker: BrokerProcess, log: Path
+) -> None:
+    pg.run("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    replay = Replay(stele_broker.binary_url, "pg.public.t")
+    with running_cdc(pg, stele_broker.binary_url, log, "--tables", "t") as cdc:
+        cdc.await_streaming()
+        pg.run("INSERT INTO t VALUES (1, repeat('x', 17000000))")
+        assert cdc.wait() == 1
+        assert "publish the table without its large column" in cdc.said
+    pg.run("ALTER PUBLICATION stele SET TABLE t (id)")
+    drop_slot(pg, "stele")
+    with running_cdc(pg, stele_broker.binary_url, log, "--tables", "t", "--snapshot", "again") as cdc:
+        pg.run("INSERT INTO t VALUES (2, repeat('x', 17000000))")
+        replay.read_until(lambda: set(replay.rows) == {b"1", b"2"}, check=cdc.check)
+
+
 def test_a_table_that_is_added_later_is_copied_while_the_others_go_on(
     pg: PostgresServer, stele_broker: BrokerProcess, log: Path
 ) -> None:

@@ -13,7 +13,8 @@ from stele.cdc.log_transaction import committed_position
 from load.postgres_server import PostgresServer
 from tests.support.cdc import CdcProcess, Replay, running_cdc
 from tests.support.postgres import postgres_bin
-from tests.support.whole_transactions import TABLES, TOPICS, Pgbench, Transfers, WholeReader, create_tables
+from tests.support.postgres_writers import Pgbench
+from tests.support.whole_transactions import TABLES, TOPICS, Transfers, WholeReader, create_tables, pgbench_of
 
 pytestmark = pytest.mark.long
 
@@ -35,7 +36,7 @@ def kill_in_turn(
         )
         transfers: list[Transfers | Pgbench] = [Transfers(pg, seed + number) for number in range(loads)]
         if pgbench_clients:
-            transfers.append(Pgbench(pg, postgres_bin(), tmp_path, clients=pgbench_clients))
+            transfers.append(pgbench_of(pg, postgres_bin(), tmp_path, clients=pgbench_clients))
         reader = WholeReader(broker.binary_url)
         try:
             cdc.start()

@@ -20,13 +20,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(broker: BrokerProcess) -> Iterator[Client]:
     with Client(broker.binary_url) as opened:
         yield opened
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def registry(broker: BrokerProcess) -> Iterator[SchemaRegistry]:
     with SchemaRegistry(broker.registry_url) as opened:
         yield opened

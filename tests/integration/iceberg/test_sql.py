@@ -27,12 +27,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[Client]:
-    with Client(broker.binary_url) as opened:
-        yield opened
-
-
-@pytest.fixture
 def tables(broker: BrokerProcess) -> Iterator[Writing]:
     # Where the broker looks for the catalog.
     with writing(broker, broker.data_dir / "iceberg") as made:

@@ -26,18 +26,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture(scope="module")
-def client(broker: BrokerProcess) -> Iterator[Client]:
-    with Client(broker.binary_url) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def registry(broker: BrokerProcess) -> Iterator[SchemaRegistry]:
-    with SchemaRegistry(broker.registry_url) as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def tables(broker: BrokerProcess) -> Iterator[Writing]:
     with writing(broker, broker.data_dir / "iceberg") as made:
         yield made

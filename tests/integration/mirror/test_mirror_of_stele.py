@@ -190,7 +190,7 @@ def test_a_mirror_ends_when_a_broker_of_a_cluster_is_silent(
     source: BrokerProcess, target: BrokerProcess
 ) -> None:
     """It is paused, and another one is about to run the mirror."""
-    environment = {"STELE_MIRROR_SILENCE": "0.5"}
+    environment = {"STELE_LEASE_SILENCE": "0.5"}
     with run_mirror(target, source.kafka_bootstrap, "none", environment=environment) as mirror:
         assert mirror.process.wait(TIMEOUT_S) == 0
 

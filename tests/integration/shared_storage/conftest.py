@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
+from typing import Any, cast
 
 import pytest
 
 from app.postgres.pool import PostgresPool
 from app.storage.shared.postgres.meta import PostgresMeta
 from load.postgres_server import PostgresMissing, PostgresServer, find_bin
+from tests.support.brokers import Brokers, run_brokers
 from tests.support.postgres import installed_releases, postgres_bin, release_of
 
 _schemas = count(1)
@@ -60,6 +62,17 @@ def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     bin_dir = getattr(request, "param", None) or postgres_bin()
     with PostgresServer(bin_dir, fsync="off", wal_level="replica") as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def brokers(
+    request: pytest.FixtureRequest, server: PostgresServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Brokers]:
+    """Three brokers, or ``BROKERS`` of the module, with its ``ENVIRONMENT``."""
+    given = cast("dict[str, Any]", vars(cast("Any", request).module))
+    path, environment = tmp_path_factory.mktemp("brokers"), given.get("ENVIRONMENT")
+    with run_brokers(path, server.dsn, given.get("BROKERS", 3), environment=environment) as running:
+        yield running
 
 
 @pytest.fixture

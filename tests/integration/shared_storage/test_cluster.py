@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,17 +28,11 @@ from stele.wire.kafka.offsets import (
 
 from app.cluster.group_shards import SHARD_LEASES
 from load.postgres_server import PostgresServer
-from tests.support.brokers import Brokers, run_brokers
+from tests.support.brokers import Brokers
 from tests.support.kafka_peer import KafkaPeer, fetch, only_partition
 from tests.support.warm_processes import run_stele
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "cluster.md").read_text()
-
-
-@pytest.fixture(scope="module")
-def brokers(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with run_brokers(tmp_path_factory.mktemp("brokers"), server.dsn) as running:
-        yield running
 
 
 def test_every_broker_shows_all_of_them(brokers: Brokers) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from load.postgres_server import PostgresServer
-from tests.support.brokers import Brokers, run_brokers
+from tests.support.brokers import Brokers
 from tests.support.waiting import eventually
+
+BROKERS = 2
+ENVIRONMENT = {"STELE_LOG_CLEANER_BACKOFF_MS": "100"}
 
 pytestmark = pytest.mark.long
 
@@ -26,13 +27,6 @@ CONFIGS = {
 NOW = {"min.compaction.lag.ms": "0", "max.compaction.lag.ms": "1"}
 
 _Values = dict[str, str | None]
-
-
-@pytest.fixture(scope="module")
-def brokers(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    environment = {"STELE_LOG_CLEANER_BACKOFF_MS": "100"}
-    with run_brokers(tmp_path_factory.mktemp("brokers"), server.dsn, 2, environment=environment) as running:
-        yield running
 
 
 def call(brokers: Brokers, number: int, method: str, path: str, **request: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
@@ -11,10 +11,12 @@ import httpx
 import pytest
 from stele.wire import messages as m
 
-from load.postgres_server import PostgresServer
 from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer
-from tests.support.brokers import Brokers, run_brokers
+from tests.support.brokers import Brokers
+
+BROKERS = 2
+ENVIRONMENT = {"STELE_AUTO_CREATE_TOPICS_ENABLE": "false"}
 
 pytestmark = pytest.mark.long
 
@@ -22,13 +24,6 @@ pytestmark = pytest.mark.long
 _TIMES = 2
 _TIMEOUT_S = 60
 _names = count()
-
-
-@pytest.fixture(scope="module")
-def brokers(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    environment = {"STELE_AUTO_CREATE_TOPICS_ENABLE": "false"}
-    with run_brokers(tmp_path_factory.mktemp("brokers"), server.dsn, 2, environment=environment) as running:
-        yield running
 
 
 def make_topic(brokers: Brokers, name: str, value: str = "x") -> None:

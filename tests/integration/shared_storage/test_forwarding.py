@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,19 +17,15 @@ from stele.wire import messages as m
 from app.api.forwarding import BODY_BYTES_MAX, FRAME_PATH, KAFKA_FRAME_PATH
 from load.postgres_server import PostgresServer
 from tests.support.binary_peer import Peer
-from tests.support.brokers import Brokers, await_no_quotas, run_brokers
+from tests.support.brokers import Brokers, await_no_quotas
 from tests.support.postgres import postgres_bin
 from tests.support.raw_http import RawConnection
 from tests.support.waiting import eventually
 
+BROKERS = 2
+
 ROOT = BrokerLogin(user="root", password="the-password-of-root")
 ADA = ("ada", "the-password-of-ada")
-
-
-@pytest.fixture(scope="module")
-def brokers(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with run_brokers(tmp_path_factory.mktemp("brokers"), server.dsn, 2) as running:
-        yield running
 
 
 def other_than(brokers: Brokers, number: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 
 import httpx
@@ -21,23 +21,18 @@ from stele.wire.kafka.offsets import (
 )
 from stele.wire.kafka.share_groups import FetchPartition, FetchTopic, ShareFetchRequest
 
-from load.postgres_server import PostgresServer
 from tests.support.batches import batch_of
 from tests.support.binary_peer import Peer
-from tests.support.brokers import Brokers, run_brokers
+from tests.support.brokers import Brokers
 from tests.support.kafka_peer import KafkaPeer, create_topic, fetch, only_partition, produce
+
+BROKERS = 2
+# A Produce must find a topic, not create it.
+ENVIRONMENT = {"STELE_AUTO_CREATE_TOPICS_ENABLE": "false"}
 
 # A broker learns of new topics four times a second by itself, which a test that asks once may just meet.
 _TIMES = 5
 _names = count()
-
-
-@pytest.fixture(scope="module")
-def brokers(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    # A Produce must find a topic, not create it.
-    environment = {"STELE_AUTO_CREATE_TOPICS_ENABLE": "false"}
-    with run_brokers(tmp_path_factory.mktemp("brokers"), server.dsn, 2, environment=environment) as running:
-        yield running
 
 
 def fetch_by_name(peer: KafkaPeer, name: str, topic_id: bytes) -> int:

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
-import pytest
 
-from load.postgres_server import PostgresServer
-from tests.support.brokers import Brokers, run_brokers
+from tests.support.brokers import Brokers
+
+BROKERS = 2
 
 SUBJECTS = 12
-
-
-@pytest.fixture(scope="module")
-def brokers(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with run_brokers(tmp_path_factory.mktemp("brokers"), server.dsn, 2) as running:
-        yield running
 
 
 def enum(name: str) -> dict[str, str]:

@@ -19,18 +19,12 @@ from stele.operations.transactional import CommitTransactions, TransactionalProd
 
 from app.cluster.group_shards import lease_of_group
 from load.postgres_server import PostgresServer
-from tests.support.brokers import Brokers, run_brokers
+from tests.support.brokers import Brokers
 from tests.support.waiting import eventually
 
 Json = dict[str, Any]
 
 _names = count(1)
-
-
-@pytest.fixture(scope="module")
-def brokers(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with run_brokers(tmp_path_factory.mktemp("brokers"), server.dsn, 3) as running:
-        yield running
 
 
 @pytest.fixture

@@ -72,7 +72,7 @@ export function query(values) {
   return text && `?${text}`;
 }
 
-// Yields the lines of an NDJSON answer with records, each parsed as it arrives.
+// Yields the lines of an NDJSON answer, such as records, each parsed as it arrives.
 export async function* lines(method, path, options) {
   const response = await request(method, path, options);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

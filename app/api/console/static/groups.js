@@ -2,11 +2,11 @@ import { byId, brief, count, every, h, notice, show, table, time, toast } from "
 import { get, part, query, send } from "./api.js";
 import { lineChart, spark } from "./chart.js";
 import { ask } from "./dialog.js";
+import { pagesOf, searchBox, showPager } from "./pages.js";
 import * as url from "./url.js";
 
 const LIMIT = 50;
 const state = url.read();
-const search = byId("search");
 
 // ── the list ──
 
@@ -25,12 +25,7 @@ async function list() {
       h("td", { class: "num" }, count(group.lag))));
     show(byId("list"), table(`${count(answer.total)} groups`, ["Group", "State", "#Members", "#Lag"], rows,
       state.search ? `No group has “${state.search}” in its name.` : "No groups yet. A consumer that joins or polls creates one."));
-    const pages = Math.max(1, Math.ceil(answer.total / LIMIT));
-    const turnTo = (to) => () => { state.page = to; url.write(state, { push: true }); list(); };
-    show(byId("pager"), pages > 1 && [
-      h("button", { type: "button", disabled: page <= 1, onclick: turnTo(page - 1) }, "Previous"),
-      h("span", null, `Page ${page} of ${count(pages)}`),
-      h("button", { type: "button", disabled: page >= pages, onclick: turnTo(page + 1) }, "Next")]);
+    showPager(state, pagesOf(answer.total, LIMIT), list);
   } catch (problem) {
     notice(problem.message);
   }
@@ -199,12 +194,7 @@ if (state.group === "." || state.group === "..") {
   byId("reset").addEventListener("click", reset);
   every(2000, refresh);
 } else {
-  search.value = state.search ?? "";
-  let typing = 0;
-  search.addEventListener("input", () => {
-    clearTimeout(typing);
-    typing = setTimeout(() => { state.search = search.value.trim(); delete state.page; url.write(state); list(); }, 150);
-  });
+  searchBox(state, list);
   every(5000, list);
 }
 window.addEventListener("popstate", () => location.reload());

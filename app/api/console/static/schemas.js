@@ -2,6 +2,7 @@ import { byId, count, h, notice, show, table, toast } from "./dom.js";
 import { get, query, send } from "./api.js";
 import { ask } from "./dialog.js";
 import { LEVELS, MODES, inEffect, link, path, rulePath, subjectPath, typeOf } from "./registry.js";
+import { pagesOf, relist, searchBox, showPager } from "./pages.js";
 import { newSchema } from "./schema-form.js";
 import { subjectView } from "./subject.js";
 import * as url from "./url.js";
@@ -76,37 +77,22 @@ async function list() {
     notice("");
     const isLiving = new Set(living ?? names);
     const found = names.filter((name) => name.toLowerCase().includes(search));
-    const pages = Math.max(1, Math.ceil(found.length / LIMIT));
+    const pages = pagesOf(found.length, LIMIT);
     const page = Math.min(Number(state.page ?? 1), pages);
     const rows = found.slice((page - 1) * LIMIT, page * LIMIT).map((name) => row(name, !isLiving.has(name)));
     const empty = state.search ? `No subject has “${state.search}” in its name.` : "No subjects yet. A serializer registers its schema, or register one here.";
     show(byId("list"), table(found.length === 1 ? "1 subject" : `${count(found.length)} subjects`, ["Name", "Type", "#Version", "#Id", "Compatibility"], rows, empty));
-    const turnTo = (to) => () => { state.page = to; url.write(state, { push: true }); list(); };
-    show(byId("pager"), pages > 1 && [
-      h("button", { type: "button", disabled: page <= 1, onclick: turnTo(page - 1) }, "Previous"),
-      h("span", null, `Page ${page} of ${count(pages)}`),
-      h("button", { type: "button", disabled: page >= pages, onclick: turnTo(page + 1) }, "Next")]);
+    showPager(state, pages, list);
   } catch (problem) {
     notice(problem.message);
   }
 }
 
-function relist() {
-  delete state.page;
-  url.write(state);
-  list();
-}
-
 function openList() {
-  const [search, deleted] = [byId("search"), byId("deleted")];
-  search.value = state.search ?? "";
+  const deleted = byId("deleted");
   deleted.checked = Boolean(state.deleted);
-  deleted.addEventListener("change", () => { state.deleted = deleted.checked ? 1 : ""; relist(); });
-  let typing = 0;
-  search.addEventListener("input", () => {
-    clearTimeout(typing);
-    typing = setTimeout(() => { state.search = search.value.trim(); relist(); }, 150);
-  });
+  deleted.addEventListener("change", () => { state.deleted = deleted.checked ? 1 : ""; relist(state, list); });
+  searchBox(state, list);
   showGlobal();
   list();
 }

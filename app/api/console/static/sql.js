@@ -1,7 +1,6 @@
 // Runs a statement over topics and shows its rows as they come, as a grid or a chart.
 import { byId, bytes, copy, count, duration, enable, h, notice, show, svg, table } from "./dom.js";
-import { quoted, request } from "./api.js";
-import { parsedRecord } from "./json-text.js";
+import { lines, quoted, request } from "./api.js";
 import { suggestTopics } from "./topic-input.js";
 import * as url from "./url.js";
 
@@ -63,19 +62,6 @@ function draw() {
 
 const body = () => ({ sql: fields.sql.value, limit: Number(fields.limit.value) });
 
-async function* answered(signal) {
-  const response = await request("POST", "/v1/sql", { body: body(), signal, headers: { Accept: "application/x-ndjson" } });
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const pieces = (rest + value).split("\n");
-    rest = pieces.pop();
-    for (const piece of pieces) if (piece) yield parsedRecord(piece);
-  }
-}
-
 function progressed({ offsets, of, bytes: size }) {
   byId("progress").max = Math.max(of, 1);
   byId("progress").value = Math.min(offsets, of);
@@ -94,7 +80,7 @@ async function run() {
   url.write(body(), { push: true });
   let isEnded = false;
   try {
-    for await (const line of answered(mine.signal)) {
+    for await (const line of lines("POST", "/v1/sql", { body: body(), signal: mine.signal, headers: { Accept: "application/x-ndjson" } })) {
       if (line.progress) progressed(line.progress);
       else if (line.columns) columns = line.columns;
       else if (line.rows) {

@@ -1,14 +1,13 @@
 import { byId, bytes, count, duration, enable, h, notice, show, table, toast } from "./dom.js";
 import { get, part, query, send } from "./api.js";
 import { ask, askWithName } from "./dialog.js";
+import { pagesOf, relist, searchBox, showPager } from "./pages.js";
 import { tabList } from "./tabs.js";
 import { topicTable } from "./topic-table.js";
 import * as url from "./url.js";
 
 const LIMIT = 50;
 const state = url.read();
-const search = byId("search");
-search.value = state.search ?? "";
 const order = byId("order");
 order.value = state.order ?? "name";
 const internal = byId("internal");
@@ -32,7 +31,7 @@ async function list() {
       h("td", { class: "num" }, bytes(topic.size_bytes)),
       h("td", { class: "num" }, duration(topic.retention_ms)),
       h("td", { class: "num" }, h("a", { href: `/console/messages${query({ topic: topic.name })}`, "aria-label": `Messages of ${topic.name}` }, "messages"))));
-    const pages = Math.max(1, Math.ceil(answer.total / LIMIT));
+    const pages = pagesOf(answer.total, LIMIT);
     if (page > pages) {
       // The page does not exist, because topics were deleted or the address is old: show the last one.
       state.page = pages;
@@ -43,40 +42,21 @@ async function list() {
     const others = state.internal ? "" : " Internal topics are hidden.";
     const empty = state.search ? `No topic has “${state.search}” in its name.${others}` : "No topics yet. Create one, or produce to a new name.";
     show(byId("list"), table(`${count(answer.total)} topics`, ["Name", "#Partitions", "#Records", "#Size", "#Retention", "#"], rows, empty));
-    const turnTo = (to) => () => { state.page = to; url.write(state, { push: true }); list(); };
-    show(byId("pager"), pages > 1 && [
-      h("button", { type: "button", disabled: page <= 1, onclick: turnTo(page - 1) }, "Previous"),
-      h("span", null, `Page ${page} of ${count(pages)}`),
-      h("button", { type: "button", disabled: page >= pages, onclick: turnTo(page + 1) }, "Next")]);
+    showPager(state, pages, list);
   } catch (problem) {
     notice(problem.message);
   }
 }
 
-// Lists anew, from the first page.
-function relist() {
-  delete state.page;
-  url.write(state);
-  list();
-}
-
 order.addEventListener("change", () => {
   state.order = order.value === "name" ? "" : order.value;
-  relist();
+  relist(state, list);
 });
 internal.addEventListener("change", () => {
   state.internal = internal.checked ? 1 : "";
-  relist();
+  relist(state, list);
 });
-
-let typing = 0;
-search.addEventListener("input", () => {
-  clearTimeout(typing);
-  typing = setTimeout(() => {
-    state.search = search.value.trim();
-    relist();
-  }, 150);
-});
+searchBox(state, list);
 
 function configLines(text) {
   const configs = {};

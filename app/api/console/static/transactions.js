@@ -1,13 +1,13 @@
 import { byId, count, duration, every, h, notice, show, table, time, toast } from "./dom.js";
 import { get, part, query, send } from "./api.js";
 import { ask } from "./dialog.js";
+import { pagesOf, searchBox, showPager } from "./pages.js";
 import * as url from "./url.js";
 
 const LIMIT = 50;
 const ROWS = 500;
 const OPEN = "Ongoing,PrepareCommit,PrepareAbort";
 const state = url.read();
-const search = byId("search");
 
 // ── aborting ──
 
@@ -63,12 +63,7 @@ async function refresh() {
     notice("");
     show(byId("list"), table(`${count(open.total)} open transactions`, ["Transactional id", "State", "#Producer", "Started", "#Open for", ""], listed(open),
       state.search ? `No open transaction has “${state.search}” in its id.` : "No transaction is open."));
-    const pages = Math.max(1, Math.ceil(open.total / LIMIT));
-    const turnTo = (to) => () => { state.page = to; url.write(state, { push: true }); refresh(); };
-    show(byId("pager"), pages > 1 && [
-      h("button", { type: "button", disabled: page <= 1, onclick: turnTo(page - 1) }, "Previous"),
-      h("span", null, `Page ${page} of ${count(pages)}`),
-      h("button", { type: "button", disabled: page >= pages, onclick: turnTo(page + 1) }, "Next")]);
+    showPager(state, pagesOf(open.total, LIMIT), refresh);
     const more = holds.total - holds.transactions.length;
     show(byId("held"), table("Partitions held back", ["Partition", "#Held at", "Transactional id", "#Producer", "#Open for", ""], held(holds), "No partition is held back."),
       more > 0 && h("p", { class: "soft" }, `${count(more)} younger ones are not shown.`));
@@ -77,11 +72,6 @@ async function refresh() {
   }
 }
 
-search.value = state.search ?? "";
-let typing = 0;
-search.addEventListener("input", () => {
-  clearTimeout(typing);
-  typing = setTimeout(() => { state.search = search.value.trim(); delete state.page; url.write(state); refresh(); }, 150);
-});
+searchBox(state, refresh);
 every(2000, refresh);
 window.addEventListener("popstate", () => location.reload());

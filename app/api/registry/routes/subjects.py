@@ -16,9 +16,7 @@ from ..routing import (
     DELETED,
     DELETED_ONLY,
     FORMAT,
-    LIMIT,
     NORMALIZE,
-    OFFSET,
     PAGE,
     PERMANENT,
     PREFIX,
@@ -82,14 +80,13 @@ async def delete_subject(request: Request) -> list[int]:
 @route("GET /subjects/{subject}/versions", "List versions", DELETED, DELETED_ONLY, _NEGATIVE, *PAGE)
 async def list_versions(request: Request) -> list[int]:
     """List the numbers of the versions of a subject."""
-    return await registry_of(request).versions(
+    versions = await registry_of(request).versions(
         SUBJECT.read(request),
         deleted=DELETED.read(request),
         deleted_only=DELETED_ONLY.read(request),
         deleted_as_negative=_NEGATIVE.read(request),
-        offset=OFFSET.read(request),
-        limit=LIMIT.read(request),
     )
+    return page_of(request, versions)
 
 
 @route("POST /subjects/{subject}/versions", "Register a schema", NORMALIZE, FORMAT, _FORCE, body=SCHEMA)
@@ -136,13 +133,10 @@ async def _version(request: Request) -> RegisteredSchema:
 )
 async def list_referring_ids(request: Request) -> list[int]:
     """List the ids of the schemas that refer to a version."""
-    return await registry_of(request).referenced_by(
-        SUBJECT.read(request),
-        VERSION.read(request),
-        deleted=DELETED.read(request),
-        offset=OFFSET.read(request),
-        limit=LIMIT.read(request),
+    ids = await registry_of(request).referenced_by(
+        SUBJECT.read(request), VERSION.read(request), deleted=DELETED.read(request)
     )
+    return page_of(request, ids)
 
 
 @route("DELETE /subjects/{subject}/versions/{version}", "Delete a version", PERMANENT)

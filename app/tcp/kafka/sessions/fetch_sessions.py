@@ -293,7 +293,6 @@ class FetchSessionCache:
         self._evictable: dict[int, _Worth] = {}
         self._evictable_by_privileged: dict[int, _Worth] = {}
         self.partitions = 0
-        self.evictions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -426,13 +425,13 @@ class FetchSessionCache:
             oldest = next(iter(self._sessions.values()))
             if now_ms - oldest.used_ms <= EVICTION_MS:
                 return False
-            self._evict(oldest)
+            self._remove(oldest.id)
         if len(self._sessions) < self._slots:
             return True
         victim = self._victim((is_privileged, size, NO_SESSION_ID), now_ms)
         if victim is None:
             return False
-        self._evict(victim)
+        self._remove(victim.id)
         return True
 
     def _victim(self, newcomer: _Worth, now_ms: int) -> FetchSession | None:
@@ -442,10 +441,6 @@ class FetchSessionCache:
         evictable = self._evictable_by_privileged if newcomer[0] else self._evictable
         least = min(evictable.values(), default=None)
         return None if least is None or newcomer < least else self._sessions[least[2]]
-
-    def _evict(self, session: FetchSession) -> None:
-        self._remove(session.id)
-        self.evictions += 1
 
     def _remove(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)

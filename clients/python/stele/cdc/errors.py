@@ -28,6 +28,10 @@ class StreamedMessageError(Interrupted):
     """A message may be of a subtransaction that was rolled back; the next run reads without streaming."""
 
 
+class TableLockedError(Interrupted):
+    """Another session holds a lock on a table, for example to alter it, and the query was not to wait for it."""
+
+
 class QueryTimedOutError(Interrupted):
     """A query took longer than it may, or somebody cancelled it."""
 

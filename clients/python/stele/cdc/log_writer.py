@@ -305,8 +305,12 @@ class LogWriter:
     def _advice(self, name: str, size: int) -> str:
         if size <= self._record_bytes_max:
             return f"stele topics alter {name} --config max.message.bytes={size + HEADER_ROOM_BYTES}"
-        is_http = self._record_bytes_max == _HTTP_RECORD_BYTES_MAX
-        return "no request can hold more" + ("; over stele:// one can, up to 15 MB" if is_http else "")
+        if self._record_bytes_max == _HTTP_RECORD_BYTES_MAX:
+            return "no request can hold more; over stele:// one can, up to 15 MB"
+        return (
+            "no request can hold more; publish the table without its large column (ALTER PUBLICATION … SET TABLE, with a list "
+            "of columns, since PostgreSQL 15), drop the slot, and run once with --snapshot again"
+        )
 
     def existing_topics(self) -> set[str]:
         """Return the names of all topics. Raises SteleClientError."""

@@ -8,6 +8,7 @@ import select
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -18,7 +19,7 @@ from . import state as state_of
 from .context import RunContext
 from .copying.copies import Copies
 from .decoding.notation import lsn_text, quoted_name, split_name
-from .errors import CdcError, Interrupted, Stopped, TablesRequestedError
+from .errors import CdcError, Interrupted, Stopped, TableLockedError, TablesRequestedError
 from .gaps import Gaps
 from .log_writer import LogWriter
 from .options import CdcOptions
@@ -404,7 +405,9 @@ class Run:
             if self._guard.check(slot.lag_bytes, is_copying=self._copies.beside.is_copying):
                 stream.close()
                 raise self._guard.drop(self._postgres, slot.lag_bytes)
-            self._copies.check()
+            # While somebody alters a table, changes go on; what that does is seen by the next check.
+            with suppress(TableLockedError), self._postgres.without_waiting():
+                self._copies.check()
             requests = self._requests.read()
             if any(one.action != "copy" for one in requests):
                 raise TablesRequestedError(

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import gc
-import json
 import logging
-import os
-import select
 import signal
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -19,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from ..operations import cdc_admin
+from ..supervised import end_with_broker, report
 from ..wire.cdc_requests import Action, topic_of
 from .common import connected, execute, refuse_password, report_options
 from .terminal.results import print_result, table
@@ -97,7 +94,6 @@ _NAMES: dict[str, Any] = {"default": "", "metavar": "A,B", "show_default": False
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info",
               help="Lowest level that is logged.")  # fmt: skip
 @click.option("--supervised", is_flag=True, hidden=True)
-@click.option("--silence", envvar="STELE_CDC_SILENCE", type=float, default=None, hidden=True)
 def cdc(
     dsn: str,
     tables: str,
@@ -105,7 +101,6 @@ def cdc(
     metrics_port: int | None,
     log_level: str,
     supervised: bool,
-    silence: float | None,
     **given: Any,
 ) -> None:
     """Stream changes of PostgreSQL tables into topics; with a command, look at a connector or change its tables.
@@ -150,7 +145,7 @@ def cdc(
         connector = Connector(options, status)
     except (CdcOptionError, CdcError) as error:
         if supervised:
-            click.echo(json.dumps({"slot": given["slot"], "state": "failed", "last_error": str(error)}))
+            report({"slot": given["slot"], "state": "failed", "last_error": str(error)})
         if isinstance(error, CdcOptionError):
             raise click.UsageError(str(error)) from error
         raise click.ClickException(str(error)) from error
@@ -163,7 +158,7 @@ def cdc(
     if metrics_port is not None:
         _serve_metrics(status, metrics_port)
     if supervised:
-        threading.Thread(target=_end_with_parent, args=(connector.stop, silence), daemon=True).start()
+        end_with_broker(connector.stop)
     ended = threading.Event()
     reporter = threading.Thread(target=_report, args=(status, ended, supervised), daemon=True)
     reporter.start()
@@ -202,21 +197,6 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _end_with_parent(stop: Callable[[], None], silence_s: float | None) -> None:
-    """Call ``stop`` when standard input closes.
-
-    That is when the broker that started this process ends. One of several brokers writes to it while it has the
-    lease of the connector. If that stops for ``silence_s``, because the broker is paused or has ended, another
-    one is about to go on: this process ends at once, because it holds the lock of the slot.
-    """
-    # Not sys.stdin: the interpreter cannot exit while a thread holds the lock of its buffer.
-    while select.select([0], [], [], silence_s)[0] and os.read(0, 4096):
-        pass
-    if silence_s is not None:
-        os._exit(1)
-    stop()
-
-
 def _serve_metrics(status: Status, port: int) -> None:
     from prometheus_client import CollectorRegistry, start_http_server
 
@@ -244,9 +224,7 @@ def _report(status: Status, ended: threading.Event, is_supervised: bool) -> None
     while True:
         is_last = ended.wait(_LOG_S if shown == "log" else _UPDATE_S)
         if shown == "json":
-            with suppress(BrokenPipeError):
-                # The supervisor has gone; the end of standard input stops the connector.
-                click.echo(json.dumps(status.document()))
+            report(status.document())
         elif shown == "terminal":
             click.echo(f"\r\033[K{_line(status)}", nl=is_last, err=True)
         elif (line := _line(status)) != before:
@@ -292,16 +270,25 @@ def status(form: str, url: str | None) -> None:
 @cdc.command("tables")
 @_connector_options
 def tables_of(prefix: str, slot: str, form: str, url: str | None) -> None:
-    """List the tables of a connector, wherever it runs: copy and position, from its topics."""
+    """List the tables of a connector, wherever it runs: copy and position, from its topics.
+
+    A table that is `requested` is not followed yet, or cannot be: the log of the connector has the reason.
+    """
     from ..cdc import state as state_of
     from ..cdc.decoding.notation import lsn_text
+    from ..cdc.requests import Requests, applied
 
     with connected(url) as client:
         state = state_of.load(client, f"__cdc.{prefix}.{slot}")
+        _, added = applied((), Requests(client, topic_of(prefix, slot)).read())
     shown = [
         {"table": name, "copy": known.copy, "lsn": lsn_text(known.lsn)}
-        for name, known in sorted(state.tables.items())
+        for name, known in state.tables.items()
+        if known.copy != "left" or name not in added
     ]
+    followed = {one["table"] for one in shown}
+    shown += [{"table": name, "copy": "requested", "lsn": ""} for name in added if name not in followed]
+    shown.sort(key=lambda one: one["table"])
     rows = [[one["table"], one["copy"], one["lsn"]] for one in shown]
     lines = (
         [*table(["table", "copy", "from"], rows)] if rows else [f"connector {prefix} {slot} follows no table"]
@@ -327,7 +314,7 @@ def drop(names: tuple[str, ...], prefix: str, slot: str, form: str, url: str | N
 
 @cdc.command("copy")
 @click.argument("names", nargs=-1, required=True, metavar="TABLE...")
-@click.option("--where", default="", metavar="SQL", help="Copy only the rows for which this condition holds.")
+@click.option("--where", default="", show_default=False, metavar="SQL", help="Copy only the rows for which this condition holds.")  # fmt: skip
 @_connector_options
 def copy(names: tuple[str, ...], where: str, prefix: str, slot: str, form: str, url: str | None) -> None:
     """Let a connector copy tables once more, beside the stream: rows come as records with the operation `r`.
@@ -355,4 +342,5 @@ def _request(
         except ValueError as error:
             raise click.UsageError(str(error)) from error
     shown = {"action": action, "tables": tables, "prefix": prefix, "slot": slot}
-    print_result(form, shown, [f"requested: {action} {', '.join(tables)}; see: stele cdc tables"])
+    see = f"stele cdc tables --prefix {prefix} --slot {slot}"
+    print_result(form, shown, [f"requested: {action} {', '.join(tables)}; see: {see}"])

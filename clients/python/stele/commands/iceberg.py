@@ -94,11 +94,8 @@ def _number(value: object) -> str:
     help="The file of the catalog; one of several brokers has it in PostgreSQL.  [env var: STELE_ICEBERG_CATALOG]",
 )
 @click.option("--supervised", is_flag=True, hidden=True)
-@click.option("--silence", envvar="STELE_ICEBERG_SILENCE", type=float, default=None, hidden=True)
 @url_option
-def run(
-    warehouse: str | None, catalog: str | None, supervised: bool, silence: float | None, url: str | None
-) -> None:
+def run(warehouse: str | None, catalog: str | None, supervised: bool, url: str | None) -> None:
     """Write the tables of a broker until ctrl-c.
 
     A broker does this by itself if the extra is installed. Several of these processes do no harm: of two commits
@@ -128,7 +125,7 @@ def run(
     broker = os.environ.get("STELE_ICEBERG_BROKER") or url or url_from_environment()
     options = WriterOptions(broker=broker, catalog=catalog, warehouse=warehouse)
     if supervised:
-        sys.exit(run_supervised(options, silence))
+        sys.exit(run_supervised(options))
     try:
         run_alone(options)
     except IcebergError as error:

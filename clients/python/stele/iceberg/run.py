@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import json
 import logging
-import os
-import select
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from ..client import Client
@@ -24,6 +19,7 @@ from ..operations.iceberg_admin import ListIceberg
 from ..operations.topics import HttpListener
 from ..registry.discovery import registry_config
 from ..registry.registry import SchemaRegistry
+from ..supervised import end_with_broker, report
 from ..transport.base import retry_pause_s
 from .errors import CommitConflict, IcebergError
 from .options import WriterOptions
@@ -200,16 +196,16 @@ class IcebergWriter:
         return max(writer.spec.commit_interval_ms / 1000 - (time.monotonic() - begun_s), 0.0)
 
 
-def run_supervised(options: WriterOptions, silence_s: float | None) -> int:
+def run_supervised(options: WriterOptions) -> int:
     """Write until standard input ends, and report the status there, one JSON object per line; return the exit code."""
     try:
         writer = IcebergWriter(options)
     except Exception as error:
         logger.exception("the Iceberg writer cannot start")
-        _report({"state": "failed", "last_error": str(error) or repr(error), "topics": []})
+        report({"state": "failed", "last_error": str(error) or repr(error), "topics": []})
         return 1
-    threading.Thread(target=_end_with_parent, args=(writer.stop, silence_s), daemon=True).start()
-    _run(writer, _report)
+    end_with_broker(writer.stop)
+    _run(writer, report)
     return 0
 
 
@@ -229,24 +225,3 @@ def _run(writer: IcebergWriter, report: Callable[[dict[str, Any]], None]) -> Non
         if (now := writer.document()) != last:
             last = now
             report(now)
-
-
-def _end_with_parent(stop: Callable[[], None], silence_s: float | None) -> None:
-    """Call ``stop`` when standard input closes: the broker that started this process ends, or wants it to end.
-
-    One of several brokers writes to it while it has the lease of the tables. Without that for ``silence_s`` another
-    one is about to go on, and this process ends at once.
-    """
-    # Not sys.stdin: the interpreter cannot exit while a thread holds the lock of its buffer.
-    while select.select([0], [], [], silence_s)[0] and os.read(0, 4096):
-        pass
-    if silence_s is not None:
-        os._exit(1)
-    stop()
-
-
-def _report(status: dict[str, Any]) -> None:
-    # The supervisor may have gone; the end of standard input stops the process.
-    with suppress(BrokenPipeError):
-        sys.stdout.write(f"{json.dumps(status)}\n")
-        sys.stdout.flush()

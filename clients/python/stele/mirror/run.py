@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import SteleClientError
 from ..records import TopicPartition
+from ..supervised import report, silence_s
 from . import positions, status
 from .access import Access
 from .copying import Copying
@@ -281,10 +282,9 @@ def main() -> int:
 
 async def _main(environment: Mapping[str, str]) -> int:
     """Report the status, one JSON object per line, until standard input ends, or is silent for too long."""
-    silence = environment.get("STELE_MIRROR_SILENCE")
-    silence_s = float(silence) if silence else None
+    silence = silence_s()
     loop = asyncio.get_running_loop()
-    ending = asyncio.create_task(_ended_input(silence_s))
+    ending = asyncio.create_task(_ended_input(silence))
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ending.cancel)
     try:
@@ -294,20 +294,20 @@ async def _main(environment: Mapping[str, str]) -> int:
             json.loads(environment.get("STELE_MIRROR_BROKER_CONFIG", "{}")),
             url=environment.get("STELE_MIRROR_BROKER_URL", ""),
             # Only brokers of a cluster have leases.
-            is_shared=silence_s is not None,
+            is_shared=silence is not None,
         )
     except MirrorError as error:
-        _report({"state": "failed", "last_error": str(error)})
+        report({"state": "failed", "last_error": str(error)})
         return 1
     work = asyncio.create_task(mirror.run())
     while not ending.done() and not work.done():
         await asyncio.wait((work, ending), timeout=_REPORT_S, return_when=asyncio.FIRST_COMPLETED)
-        _report(mirror.document())
+        report(mirror.document())
     if not work.done() and not ending.cancelled() and _FINISH in ending.result():
         unfinished = await mirror.finish()
         if unfinished:
             logger.warning("not all of the source is copied: %s", unfinished)
-        _report({**mirror.document(), "unfinished": unfinished})
+        report({**mirror.document(), "unfinished": unfinished})
     ending.cancel()
     work.cancel()
     _, failure = await asyncio.gather(ending, work, return_exceptions=True)
@@ -318,12 +318,7 @@ async def _main(environment: Mapping[str, str]) -> int:
 
 
 async def _ended_input(silence_s: float | None) -> bytes:
-    """Return the last that came, once standard input has ended.
-
-    In a cluster, the broker sends lines while it has the lease of the mirrors. If it is silent for ``silence_s``, because it
-    is paused, another broker goes on with the mirror: then it
-    returns nothing.
-    """
+    """Return the last that came, once standard input has ended; nothing after a silence of the broker."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
@@ -337,10 +332,3 @@ async def _ended_input(silence_s: float | None) -> bytes:
                 return last
             last = data
     return b""
-
-
-def _report(document: dict[str, Any]) -> None:
-    # The supervisor may have gone; the end of standard input stops the mirror.
-    with suppress(BrokenPipeError):
-        sys.stdout.write(f"{json.dumps(document)}\n")
-        sys.stdout.flush()

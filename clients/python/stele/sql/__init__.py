@@ -8,6 +8,6 @@
 - ``values``     values with a schema as columns
 - ``views``      what a statement sees of a topic
 - ``answers``    rows as JSON, lines of JSON, CSV and Arrow
-- ``worker``     the process: DuckDB without files, network and settings, one database per statement
+- ``worker``     the process: DuckDB without other files, network and settings, a transaction per statement
 - ``start``      starts it, without pandas
 """

@@ -152,6 +152,9 @@ def _cell(value: object) -> object:
     if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
         return value
     text = value if isinstance(value, str) else _JSON.encode(value).decode()
+    if isinstance(value, bytes):
+        # Base64, as in JSON.
+        text = text.strip('"')
     return f"'{text}" if text.lstrip().startswith(_FORMULA) or text.startswith(_FORMULA) else text
 
 

@@ -15,8 +15,8 @@ from ..schemas.definitions import InvalidSchema, InvalidValue
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
-# Of manifests, which never change, the files of so many are kept.
-_KEPT_MAX = 1000
+# The files of so many manifests, and of so many snapshots, are kept.
+_KEPT_MAX, _LISTS_MAX = 1000, 20
 _DELETED = 2
 # Of a block, decompressed; pyiceberg and Iceberg's Java make blocks of some 64 KiB.
 _BLOCK_BYTES_MAX = 64 * 1024 * 1024
@@ -40,6 +40,8 @@ class Manifests:
     """Lists the files of snapshots; ``read`` returns a whole file."""
 
     def __init__(self) -> None:
+        # Neither lists of manifests nor manifests ever change.
+        self._lists: OrderedDict[str, list[DataFile]] = OrderedDict()
         self._kept: OrderedDict[str, list[DataFile]] = OrderedDict()
 
     def files_of(self, manifests: str, read: Callable[[str], bytes]) -> list[DataFile]:
@@ -48,23 +50,33 @@ class Manifests:
         Raises:
             ValueError: it has files that delete rows, which the writer of these tables never makes.
         """
-        files: list[DataFile] = []
-        for manifest in records(read(manifests), _MANIFEST):
-            if manifest["content"]:
-                raise ValueError(f"the table has files that delete rows, so it is not read: {manifests}")
-            path = manifest["manifest_path"]
-            if path not in self._kept:
-                self._kept[path] = [
-                    DataFile(one["file_path"], one["file_size_in_bytes"], one["record_count"])
-                    for entry in records(read(path), _ENTRY)
-                    if entry["status"] != _DELETED
-                    for one in (entry["data_file"],)
-                ]
-                if len(self._kept) > _KEPT_MAX:
-                    self._kept.popitem(last=False)
-            self._kept.move_to_end(path)
-            files += self._kept[path]
-        return sorted(files)
+        if manifests not in self._lists:
+            files: list[DataFile] = []
+            for manifest in records(read(manifests), _MANIFEST):
+                if manifest["content"]:
+                    raise ValueError(f"the table has files that delete rows, so it is not read: {manifests}")
+                files += self._files(manifest["manifest_path"], read)
+            _keep(self._lists, manifests, sorted(files), _LISTS_MAX)
+        self._lists.move_to_end(manifests)
+        return self._lists[manifests]
+
+    def _files(self, path: str, read: Callable[[str], bytes]) -> list[DataFile]:
+        if path not in self._kept:
+            files = [
+                DataFile(one["file_path"], one["file_size_in_bytes"], one["record_count"])
+                for entry in records(read(path), _ENTRY)
+                if entry["status"] != _DELETED
+                for one in (entry["data_file"],)
+            ]
+            _keep(self._kept, path, files, _KEPT_MAX)
+        self._kept.move_to_end(path)
+        return self._kept[path]
+
+
+def _keep(kept: OrderedDict[str, list[DataFile]], path: str, files: list[DataFile], limit: int) -> None:
+    kept[path] = files
+    if len(kept) > limit:
+        kept.popitem(last=False)
 
 
 def records(data: bytes, wanted: _Wanted) -> Iterator[dict[str, Any]]:

@@ -19,7 +19,7 @@ CONDITION_BYTES_MAX = 4096
 _NAME_BYTES_MAX = 63
 # Whole strings and quoted names; one quote alone is of none.
 _TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--|/\*|[()';"$]""")
-_REFUSED = frozenset(("--", "/*", "'", '"', ";", "$"))
+_REFUSED = frozenset(("--", "/*", ";", "$"))
 Action = Literal["add", "drop", "copy"]
 
 
@@ -71,6 +71,8 @@ def check_condition(where: str) -> None:
         raise ValueError("a condition may not have a backslash or a NUL")
     depth = 0
     for token in _TOKEN.findall(where):
+        if token in ("'", '"'):
+            raise ValueError(f"a {token} of the condition is not closed")
         if token in _REFUSED:
             raise ValueError(f"a condition may not have {token}")
         depth += {"(": 1, ")": -1}.get(token, 0)

@@ -3,8 +3,4 @@
 set -euo pipefail
 source "$(dirname "$0")/../install.bash"
 
-need go "Go 1.26 or newer (https://go.dev/dl/)"
-ready "$here" "$here/../go-driver" "$(go version)" && exit 0
-cd "$here"
-go build -trimpath -o "$build/driver" .
-built
+go_driver "$here/../go-driver"

@@ -237,6 +237,19 @@ def test_a_reference_leads_to_any_place_of_the_document(words: Any) -> None:
     assert accepts(words, None, 1) == [True, False]
 
 
+@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize("own", [7, 2020])
+def test_a_reference_may_mean_a_meta_schema(draft: int, own: int) -> None:
+    """confluentinc/schema-registry #4382."""
+    words = {"$schema": DRAFTS[own], "$id": "http://a.b/c", "properties": {"s": {"$ref": DRAFTS[draft]}}}
+    deep: Any = {"properties": {"a": {"not": {"maxLength": 3}}}}
+    schema(words).check(json.dumps({"s": deep}).encode())
+    deep["properties"]["a"]["not"]["maxLength"] = -3
+    assert refused(words, {"s": deep}) == ("/s/properties/a/not/maxLength", "it is less than 0")
+    length = {"$ref": "http://json-schema.org/draft-07/schema#/definitions/nonNegativeInteger"}
+    assert refused(length, -1) == ("", "it is less than 0")
+
+
 def test_properties_with_the_names_of_keywords_are_properties() -> None:
     words = {
         "properties": {"$ref": {"type": "null"}, "$id": {"type": "null"}, "definitions": {"type": "null"}}

@@ -16,8 +16,8 @@ from ..context import RunContext
 from ..decoding.notation import split_name
 from ..decoding.pgoutput import Begin, LogicalMessage, Row
 from ..decoding.snapshot import parse_line
-from ..errors import CdcError, QueryTimedOutError
-from ..postgres.catalog import TableInfo
+from ..errors import CdcError, QueryTimedOutError, TableLockedError
+from ..postgres.catalog import LOCK_TIMEOUT_MS, TableInfo
 from ..postgres.connection import Connection, connect, translated
 from ..postgres.replication import Part, copy_rows, last_key
 from ..records.events import Position, Table
@@ -200,13 +200,16 @@ class CopiesBeside:
         key, copy = next(iter(self._copying.items()))
         try:
             self._next(key, copy)
+        except TableLockedError:
+            # Changes go on, and the next step tries again.
+            return
         except CdcError as error:
             if key.startswith(state_of.COPY):
                 raise
             self._refuse(key, copy, str(error))
 
     def _next(self, key: str, copy: state_of.Copying) -> None:
-        info = self._context.postgres.table(*split_name(copy.table))
+        info = self._table(copy.table)
         if not info.has_keys():
             raise CdcError(f"{copy.table} has no key, by which it could be copied in parts")
         try:
@@ -233,9 +236,16 @@ class CopiesBeside:
                     self._wait(copy.table, awaited)
                     return
                 self._waiting_since_s = None
+                cursor.execute("SET LOCAL lock_timeout = %s", (LOCK_TIMEOUT_MS,))
                 if copy.where:
                     cursor.execute("SET LOCAL statement_timeout = %s", (_TIMEOUT_MS,))
-                chunk = self._read(connection, info, key, copy, snapshot)
+                try:
+                    chunk = self._read(connection, info, key, copy, snapshot)
+                except CdcError:
+                    if self._table(copy.table) == info:
+                        raise
+                    # It was altered meanwhile; the next step reads it as it is then.
+                    return
             finally:
                 cursor.execute("ROLLBACK")
             self._chunk = chunk
@@ -244,6 +254,10 @@ class CopiesBeside:
             cursor.execute(
                 "SELECT pg_logical_emit_message(true, %s, %s)", (MARK + self._context.options.slot, content)
             )
+
+    def _table(self, name: str) -> TableInfo:
+        with self._context.postgres.without_waiting():
+            return self._context.postgres.table(*split_name(name))
 
     def _read(
         self,

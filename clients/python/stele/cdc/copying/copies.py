@@ -12,7 +12,7 @@ from ..context import RunContext
 from ..decoding.notation import split_name
 from ..decoding.pgoutput import Row
 from ..decoding.snapshot import parse_line
-from ..errors import CdcError, Stopped
+from ..errors import CdcError, Interrupted, Stopped
 from ..postgres.catalog import TableInfo
 from ..postgres.connection import Connection
 from ..postgres.replication import Part, copy_rows, snapshot_connection
@@ -128,14 +128,20 @@ class Copies:
             Stopped, CdcError, Interrupted, SteleClientError
         """
         self._status.state = "copying"
+        # Before the copies lock them: a query that reads them may wait for a session that waits for such a lock.
+        tables = {name: self._postgres.table(*split_name(name)) for name in names}
         with snapshot_connection(self._options.dsn, snapshot) as connection:
-            for name in names:
-                table = self._postgres.table(*split_name(name))
+            for name, table in tables.items():
                 has_rows = name in self._state.tables
                 # What was copied before is of another snapshot.
                 self._notebook.write(COPY + name, None, now_ms=_now_ms())
                 self._note(name, "begun", lsn)
-                self._copy(connection, table, lsn, is_repeated=has_rows)
+                try:
+                    self._copy(connection, table, lsn, is_repeated=has_rows)
+                except CdcError as error:
+                    if self._postgres.table(*split_name(name)) == table:
+                        raise
+                    raise Interrupted(f"{name} was altered when its copy began: {error}") from error
                 self._context.writer.open(self._topic(name))
                 self._without_topic.discard(name)
                 self._notebook.write(COPY + name, None, now_ms=_now_ms())

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg2
 from psycopg2 import errors, sql
 
 from ..decoding.column_types import TEXT, ColumnType, base_type
@@ -20,6 +20,8 @@ from ..records.debezium_types import CatalogType, ConnectType, Decimals, Times, 
 from .connection import Connection, connect, first_line, translated
 
 _OLDEST = 120_000
+# Of queries beside the stream, which waits for them.
+LOCK_TIMEOUT_MS = 100
 # The longest wait for a WAL sender to end.
 _DROP_S = 20.0
 # Bits for the transaction ids of a timeline.
@@ -119,6 +121,19 @@ class Postgres:
         with translated(), self.connection.cursor() as cursor:
             cursor.execute(query, parameters)
             return cursor.fetchall() if cursor.description else []
+
+    @contextmanager
+    def without_waiting(self) -> Generator[None]:
+        """Let queries raise TableLockedError instead of waiting for a session that alters a table.
+
+        From PostgreSQL 16 on, reading ``pg_publication_tables`` locks all tables of the publication.
+        """
+        self.rows(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
+        try:
+            yield
+        finally:
+            if not self.connection.closed:
+                self.rows("SET lock_timeout = 0")
 
     # ── setup ──
 
@@ -320,16 +335,7 @@ class Postgres:
             roots = " WITH (publish_via_partition_root = true)" if has_roots else ""
             followed = f" FOR TABLE {tables}" if tables else ""
             statement = f"CREATE PUBLICATION {quoted_name(name)}{followed}{roots}"
-            try:
-                with self.connection.cursor() as cursor:
-                    cursor.execute(statement)
-            except errors.InsufficientPrivilege as error:
-                raise CdcError(
-                    f"{first_line(error)}; let the owner of the tables run: {statement}"
-                ) from error
-            except psycopg2.Error:
-                with translated():
-                    raise
+            self._as_owner(statement, "the owner of the tables")
             return
         ((has_all, is_by_root),) = rows
         if not has_all:
@@ -373,12 +379,20 @@ class Postgres:
             "SELECT 1 FROM pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s",
             (publication, schema, table),
         )
-        if not published and self.has_publication():
-            self.rows(
-                sql.SQL("ALTER PUBLICATION {} ADD TABLE ONLY {}").format(
-                    sql.Identifier(publication), sql.Identifier(schema, table)
-                )
-            )
+        if published or not self.has_publication():
+            return
+        statement = (
+            f"ALTER PUBLICATION {quoted_name(publication)} ADD TABLE ONLY {quoted_table(schema, table)}"
+        )
+        self._as_owner(statement, "its owner, before the table is requested again,")
+
+    def _as_owner(self, statement: str, owner: str) -> None:
+        """Execute a statement that ``owner`` may execute. Raises CdcError, Interrupted."""
+        with translated(), self.connection.cursor() as cursor:
+            try:
+                cursor.execute(statement)
+            except errors.InsufficientPrivilege as error:
+                raise CdcError(f"{first_line(error)}; let {owner} run: {statement}") from error
 
     def _partitioned(self, tables: Sequence[tuple[str, str]]) -> bool:
         return any(

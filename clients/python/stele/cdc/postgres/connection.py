@@ -13,7 +13,7 @@ import psycopg2
 from psycopg2 import errorcodes, errors, extensions, extras
 
 from ..decoding.values import SESSION_SETTINGS
-from ..errors import CdcError, Interrupted, QueryTimedOutError
+from ..errors import CdcError, Interrupted, QueryTimedOutError, TableLockedError
 
 # psycopg2 has no type stubs.
 Connection = Any
@@ -86,6 +86,8 @@ def translated() -> Generator[None]:
         errors.FeatureNotSupported,
     ) as error:
         raise CdcError(first_line(error)) from error
+    except errors.LockNotAvailable as error:
+        raise TableLockedError(first_line(error)) from error
     except errors.QueryCanceled as error:
         raise QueryTimedOutError(first_line(error)) from error
     except psycopg2.OperationalError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jsonschema_rs
@@ -80,6 +80,23 @@ def _meta_schema(draft: Draft) -> jsonschema_rs.Validator:
     uri = _URIS[draft]
     # Formats say what ids and references look like. Many are none, and what counts is where they lead.
     return jsonschema_rs.validator_for({"$schema": uri, "$ref": uri}, validate_formats=False, offline=True)
+
+
+@functools.cache
+def meta_schemas(uri: str) -> Sequence[Document]:
+    """Return the meta-schema that a reference means, and those of which it consists; none if it means something else."""
+    draft = _META_SCHEMAS.get(uri.split("://", 1)[-1])
+    if draft is None:
+        return ()
+    own = _URIS[draft]
+    text = write_json(jsonschema_rs.bundle({"$schema": own, "$ref": own}, offline=True))
+    # No schema here extends a meta-schema, so a dynamic reference in it means itself.
+    for reference in ('"$dynamicRef":"#meta"', '"$recursiveRef":"#"'):
+        text = text.replace(reference, f'"$ref":"{own}"')
+    bundled = json.loads(text)["definitions" if draft < 2019 else "$defs"]
+    return [
+        Document(uri if name == own.rstrip("#") else name, schema, draft) for name, schema in bundled.items()
+    ]
 
 
 def _refusal_of(error: jsonschema_rs.ValidationError) -> Refusal:

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote, urljoin
 
 from ..definitions import InvalidSchema
-from .documents import Document, Draft, check_schema
+from .documents import Document, Draft, check_schema, meta_schemas
 from .reasons import cut, escape, quote
 from .values import NUMBERS, is_array, is_object
 
@@ -127,11 +127,7 @@ class _Builder:
         self._is_ambiguous = False
         self._dynamic_reference: Node | None = None
         for document in documents:
-            node = self._new(None, f"{cut(document.name)}#", document.draft)
-            resource = _Resource(document.name, document.draft, node, document.schema)
-            self._by_name.setdefault(document.name, resource)
-            self._keep(node, document.schema)
-            self._unread.append((node, document.schema, resource))
+            self._add(document)
         while self._unread or self._unresolved:
             while self._unread:
                 self._read(*self._unread.pop())
@@ -144,6 +140,13 @@ class _Builder:
         self.nodes = list(self._nodes.values())
 
     # ── reading ──
+
+    def _add(self, document: Document) -> None:
+        node = self._new(None, f"{cut(document.name)}#", document.draft)
+        resource = _Resource(document.name, document.draft, node, document.schema)
+        self._by_name.setdefault(document.name, resource)
+        self._keep(node, document.schema)
+        self._unread.append((node, document.schema, resource))
 
     def _new(self, parent: Node | None, step: str, draft: Draft) -> Node:
         self._count += 1
@@ -282,6 +285,10 @@ class _Builder:
         written, _, fragment = reference.partition("#")
         uri = _join(resource.base, written, node).partition("#")[0] if written else resource.base
         found = self._by_id.get(uri) or self._by_name.get(uri) or self._by_name.get(written or resource.base)
+        if found is None:
+            for document in meta_schemas(uri):
+                self._add(document)
+            found = self._by_name.get(uri)
         if found is None:
             return None
         fragment = unquote(fragment)

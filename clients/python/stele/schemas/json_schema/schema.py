@@ -27,7 +27,7 @@ def parse(text: str, references: Mapping[str, str] | None = None) -> JsonSchema:
 
     ``references`` are the texts of other schemas by the names of its references. A ``$ref`` is first looked for
     among the ids of all these texts, then among the names: as it is written, and relative to the id of the schema
-    in which it stands. Nothing else is ever read, and no network asked.
+    in which it stands; then it may be a meta-schema of a draft. Nothing else is ever read, and no network asked.
 
     Raises:
         InvalidSchema: It is no schema of its draft, refers to something unknown, or is beyond a bound.
