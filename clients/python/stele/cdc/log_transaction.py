@@ -25,6 +25,8 @@ POSITIONS_CONFIGS = {
     "segment.bytes": "4194304",
 }
 _CHANGE_LSN_MAX = 2**64 - 1
+# Open for longer, it ends with the transaction of PostgreSQL that it is in, so that two large ones do not share it.
+_COMMIT_S = 0.1
 
 
 class LogTransaction:
@@ -57,6 +59,11 @@ class LogTransaction:
     @property
     def is_open(self) -> bool:
         return self._opened_s is not None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to commit as soon as what it has is whole."""
+        return self._opened_s is not None and time.monotonic() - self._opened_s >= _COMMIT_S
 
     def open(self) -> None:
         """Note that a batch is about to be sent."""

@@ -35,8 +35,10 @@ from .errors import CdcError
 from .log_transaction import POSITION_KEY, POSITIONS_CONFIGS, LogTransaction, committed_position
 from .records.events import EVENT_ID, Event, Headers, Position
 
-# Bytes to buffer before they are sent, if PostgreSQL has that much ready.
+# Bytes to buffer before they are stored.
 FLUSH_BYTES = 4 * 1024 * 1024
+# Bytes to buffer before they are sent; as many may be sent and not stored yet.
+_SEND_BYTES = FLUSH_BYTES // 2
 # An upper bound for lengths, deltas and attributes of a record with three headers.
 _ROW_OVERHEAD_BYTES = 64
 # A line of NDJSON may have 2 MiB, and base64 adds a third.
@@ -129,7 +131,6 @@ class LogWriter:
         self._is_whole = True
         # What of the last ended transaction is not stored yet: its commit LSN and time.
         self._ended: tuple[int, int] | None = None
-        self._is_commit_due = False
         if transaction_timeout_s is not None or was_transactional:
             transaction = LogTransaction(
                 client,
@@ -152,7 +153,11 @@ class LogWriter:
     @property
     def is_stored(self) -> bool:
         """Whether everything that was added is stored, and committed."""
-        return not self.buffered_bytes and (self._transaction is None or not self._transaction.is_open)
+        return (
+            not self.buffered_bytes
+            and not self._sender.is_sending
+            and (self._transaction is None or not self._transaction.is_open)
+        )
 
     @property
     def is_transactional(self) -> bool:
@@ -174,7 +179,7 @@ class LogWriter:
             return False
         self._is_whole = True
         self._ended = commit_lsn, commit_ms
-        return self._is_commit_due
+        return self._transaction is not None and self._transaction.is_due
 
     def close(self) -> None:
         """Abort an open transaction. Raises SteleClientError."""
@@ -378,14 +383,9 @@ class LogWriter:
             return
         if transaction is not None and self._is_whole and self._ended is not None:
             self._put_position(*self._ended)
-        for name, topic in self._topics.items():
-            for number, partition in enumerate(topic.partitions):
-                if partition.rows:
-                    self._close_chunk(name, number, partition)
-        self._send()
-        self.buffered_bytes = 0
+        self._close_chunks()
+        self._send(self._sender.send)
         if transaction is not None:
-            self._is_commit_due = not self._is_whole
             if not self._is_whole:
                 return
             transaction.commit()
@@ -394,13 +394,29 @@ class LogWriter:
                     partition.next_sequence = 0
         self._ended = None
 
+    def send_if_full(self) -> None:
+        """Send the buffered records if there are many; more can be read before the next flush waits for them.
+
+        Raises as ``flush`` does, for records that were sent before.
+        """
+        if self.buffered_bytes >= _SEND_BYTES:
+            self._close_chunks()
+            self._send(self._sender.start)
+
+    def _close_chunks(self) -> None:
+        for name, topic in self._topics.items():
+            for number, partition in enumerate(topic.partitions):
+                if partition.rows:
+                    self._close_chunk(name, number, partition)
+        self.buffered_bytes = 0
+
     def _put_position(self, commit_lsn: int, commit_ms: int) -> None:
         row: Row = (commit_ms, POSITION_KEY, b"%X" % commit_lsn, [])
         self._put(self._positions_topic, self._topics[self._positions_topic], 0, row, _ROW_OVERHEAD_BYTES)
 
-    def _send(self) -> None:
+    def _send(self, send: Callable[[], None]) -> None:
         try:
-            self._sender.send()
+            send()
         except ProducerStateError as error:
             raise error if self._transaction is None else self._transaction.cause(error) from error
 
@@ -410,7 +426,7 @@ class LogWriter:
             self._sender.producer = self._transaction.producer
         self._sender.close(name, number, partition)
         if self._sender.is_full:
-            self._send()
+            self._send(self._sender.send)
 
     def _open(self, name: str, partitions: int, configs: Mapping[str, str] | None) -> _Topic:
         wanted = self._configs if configs is None else configs

@@ -21,7 +21,7 @@ from .copying.copies import Copies
 from .decoding.notation import lsn_text, quoted_name, split_name
 from .errors import CdcError, Interrupted, Stopped, TableLockedError, TablesRequestedError
 from .gaps import Gaps
-from .log_writer import FLUSH_BYTES, LogWriter
+from .log_writer import LogWriter
 from .options import CdcOptions
 from .postgres.catalog import Postgres, SlotInfo
 from .postgres.connection import translated
@@ -331,10 +331,10 @@ class Run:
                     break
                 count += 1 + len(run.lsns)
                 transactions.take(*message)
-                if writer.buffered_bytes >= FLUSH_BYTES or (
-                    writer.holds_ended and self._feedback.may_confirm_too_much(message[0])
-                ):
+                if writer.holds_ended and self._feedback.may_confirm_too_much(message[0]):
                     self._context.flush()
+                else:
+                    writer.send_if_full()
             else:
                 self._chores(is_idle=False)
                 if self._stopping.is_set():

@@ -133,6 +133,8 @@ class Transactions:
         self._feedback.handled_lsn = end_lsn
         if self._context.writer.end_transaction(transaction.commit_lsn, transaction.commit_ms):
             self._context.flush()
+            # While more is always waiting, hardly anything else comes between two transactions.
+            self._feedback.confirm(force=False)
 
     def _replay(self, commit: StreamCommit) -> None:
         """Apply a spooled transaction, at its place in commit order."""
@@ -148,10 +150,9 @@ class Transactions:
                         continue
                     self.end_run()
                     self._replay_message(lsn, payload, spool)
-                    if self._context.must_flush:
-                        self._context.flush()
-                        if self._context.stopping.is_set():
-                            raise Stopped
+                    self._context.writer.send_if_full()
+                    if self._context.stopping.is_set():
+                        raise Stopped
                     self._feedback.keep_alive()
                 self.end_run()
             finally:
@@ -317,13 +318,13 @@ class Transactions:
         table, _ = self._table(relation_of(head))
         if table is None:
             return
-        # Of a table that was copied, those that the copy has are the first ones.
-        known = sum(count for (lsn, *_), count in parts if not self._copies.is_streamed(table.name, lsn))
-        if known:
-            lsns, payloads = lsns[known:], payloads[known:]
+        if not self._copies.is_streamed(table.name, parts[0][0].commit_lsn):
+            # The copy of the table has the first ones.
             parts = [part for part in parts if self._copies.is_streamed(table.name, part[0].commit_lsn)]
-        if not lsns:
-            return
+            copied = len(lsns) - sum(count for _, count in parts)
+            lsns, payloads = lsns[copied:], payloads[copied:]
+            if not lsns:
+                return
         rows, is_whole = rows_of(head, payloads)
         is_update = head[:1] == b"U"
         if is_update and not is_whole and any(UNCHANGED in row for row in rows):

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from ..client import Client
 from ..errors import ProducerStateError, SteleClientError, UnsupportedOperationError
@@ -13,6 +14,7 @@ from ..operations.base import HttpAnswer, HttpRequest, Operation, expect
 from ..operations.produce import Produce
 from ..records import OutgoingRecord
 from ..transport.base import retry_pause_s
+from ..transport.tcp import TcpTransport
 from ..wire import messages as m
 from ..wire.compression import Compression
 from ..wire.error_codes import ErrorCode
@@ -149,6 +151,9 @@ class ChunkSender:
         self._acks = acks
         self._compression = compression
         self._ready: list[ProduceChunk] = []
+        # Chunks that are sent, and what waits for their outcomes.
+        self._sent: list[ProduceChunk] = []
+        self._outcomes: Callable[[], list[SteleClientError | None]] = list
         self._ahead: Counter[tuple[str, int]] = Counter()
         self._bytes = 0
         self.producer: tuple[int, int] = (NO_PRODUCER_ID, -1)
@@ -185,20 +190,51 @@ class ChunkSender:
     def is_full(self) -> bool:
         return self._bytes >= _BYTES_AHEAD or max(self._ahead.values(), default=0) >= CHUNKS_AHEAD
 
+    @property
+    def is_sending(self) -> bool:
+        """Whether chunks that ``start`` has sent may not be stored yet."""
+        return bool(self._sent)
+
     def send(self) -> None:
         """Send all waiting chunks in order; retry while the broker is down.
 
         Raises:
             SteleClientError: a chunk was rejected, or not stored within ``patience_s``.
         """
+        self.start()
+        self._finish()
+
+    def start(self) -> None:
+        """Send all waiting chunks once those before them are stored; ``send`` waits until they are stored, too.
+
+        Raises as ``send`` does, for chunks that were sent before.
+        """
+        self._finish()
+        chunks, self._ready = self._ready, []
+        self._ahead.clear()
+        self._bytes = 0
+        self._exchange(chunks)
+
+    def _exchange(self, chunks: list[ProduceChunk]) -> None:
+        self._sent = chunks
+        if not chunks:
+            return
+        transport, timeout_s = self._client.transport, self._client.config.timeout_s
+        if isinstance(transport, TcpTransport):
+            self._outcomes = transport.start_all(chunks, timeout_s=timeout_s)
+        else:
+            self._outcomes = partial(transport.call_all, chunks, timeout_s=timeout_s)
+
+    def _finish(self) -> None:
+        """Wait until all chunks that were sent are stored."""
         give_up_s = time.monotonic() + self._patience_s
         failures = 0
-        while self._ready:
-            outcomes = self._client.transport.call_all(self._ready, timeout_s=self._client.config.timeout_s)
+        while self._sent:
+            outcomes = self._outcomes()
             left: list[ProduceChunk] = []
             cause: SteleClientError | None = None
             failed: set[tuple[str, int]] = set()
-            for chunk, outcome in zip(self._ready, outcomes, strict=True):
+            for chunk, outcome in zip(self._sent, outcomes, strict=True):
                 partition = chunk.topic, chunk.partition
                 # A duplicate is stored; its offset is not needed.
                 if outcome is None or outcome.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
@@ -209,12 +245,10 @@ class ChunkSender:
                 failed.add(partition)
                 left.append(chunk)
                 cause = cause or outcome
-            self._ready = left
             if cause is not None:
                 pause_s = retry_pause_s(failures)
                 failures += 1
                 if time.monotonic() + pause_s >= give_up_s:
                     raise cause
                 self._pause(pause_s)
-        self._ahead.clear()
-        self._bytes = 0
+            self._exchange(left)

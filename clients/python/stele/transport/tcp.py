@@ -11,7 +11,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
 
 from .. import forks
@@ -81,12 +81,27 @@ class TcpTransport:
         return result_of_frame(operation, frame_type, body)
 
     def call_all(self, operations: Sequence[Operation[R]], *, timeout_s: float) -> list[R | SteleClientError]:
+        return self.start_all(operations, timeout_s=timeout_s)()
+
+    def start_all(
+        self, operations: Sequence[Operation[R]], *, timeout_s: float
+    ) -> Callable[[], list[R | SteleClientError]]:
+        """Send all operations, as ``call_all`` does; return what waits for their outcomes, and is called once."""
+        exchange = self._exchange(operations, timeout_s)
+        outcomes = next(exchange)
+        return lambda: outcomes or next(exchange, outcomes)
+
+    def _exchange(
+        self, operations: Sequence[Operation[R]], timeout_s: float
+    ) -> Generator[list[R | SteleClientError]]:
+        """Yield an empty list when all operations are sent, and then the outcomes; after an error only those."""
         deadline_s = time.monotonic() + timeout_s
         outcomes: list[R | SteleClientError] = []
         try:
             connection = self._take(deadline_s)
         except SteleClientError as error:
-            return [error.twin() for _ in operations]
+            yield [error.twin() for _ in operations]
+            return
         sent: deque[Operation[R]] = deque()
         is_reusable = False
         try:
@@ -95,6 +110,7 @@ class TcpTransport:
                 connection.send(frame_of(operation), deadline_s, timeout_s)
                 if len(sent) >= WINDOW_MAX:
                     outcomes.append(self._outcome(connection, sent, deadline_s, timeout_s))
+            yield []
             while sent:
                 outcomes.append(self._outcome(connection, sent, deadline_s, timeout_s))
             is_reusable = True
@@ -106,7 +122,7 @@ class TcpTransport:
             outcomes += [unavailable(connection.endpoint, error.message) for _ in range(not_sent)]
         finally:
             self._give_back(connection, is_reusable=is_reusable)
-        return outcomes
+        yield outcomes
 
     @staticmethod
     def _outcome(

@@ -279,7 +279,7 @@ def _begin(data: bytes, _: bool) -> Message:
 def begins_of(messages: Sequence[bytes]) -> list[Begin]:
     """Decode begins of transactions. Raises PgOutputError."""
     try:
-        return [Begin(lsn, _us(at), xid) for lsn, at, xid in _BEGIN.iter_unpack(b"".join(messages))]
+        return [Begin(lsn, at + _EPOCH_US, xid) for lsn, at, xid in _BEGIN.iter_unpack(b"".join(messages))]
     except struct.error:
         raise PgOutputError("the begin of a transaction has another size") from None
 

@@ -26,7 +26,8 @@ Parts: TypeAlias = Sequence[tuple[Begin, int]]
 
 def for_each_row(parts: Parts, make: Callable[[Begin], T]) -> list[T]:
     """Return what ``make`` makes of the transaction of each row; it is called once per transaction."""
-    return list(chain.from_iterable(repeat(make(transaction), count) for transaction, count in parts))
+    made = [make(transaction) for transaction, _ in parts]
+    return list(chain.from_iterable(map(repeat, made, [count for _, count in parts])))
 
 
 class ValueForm(Protocol):
