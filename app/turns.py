@@ -2,24 +2,34 @@
 
 Each of them holds the loop for a moment only (``work_budget``), but a thousand that go on in the same turn hold it for
 a thousand moments, and whoever sends a small request meanwhile waits for all of them. Clients take turns, however many
-connections each of them has.
+connections each of them has. How much work a moment is depends on what they ask for, so fewer go on in a turn after a
+long one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Hashable
 
+# CPU time of a turn of the loop after which half as many go on in the next. A small request waits for about three turns:
+# it is read in the first, begins in the second, and its answer may be due in the third.
+LONG_S = 0.003
+
 
 class Turns:
-    """Lets ``per_turn`` go on in each turn of the running loop: one of each client, in the order in which they ask."""
+    """Lets some go on in each turn of the running loop: one of each client, in the order in which they ask.
 
-    __slots__ = ("_is_next_planned", "_left", "_waiting", "per_turn")
+    They are ``per_turn``, and fewer while turns are long.
+    """
+
+    __slots__ = ("_at_once", "_is_next_planned", "_left", "_since_s", "_waiting", "per_turn")
 
     def __init__(self, per_turn: int) -> None:
         self.per_turn = per_turn
-        self._left = per_turn
+        self._at_once = self._left = per_turn
+        self._since_s = 0.0
         # By client, in the order in which they go on; none is empty.
         self._waiting: dict[Hashable, deque[Callable[[], object]]] = {}
         self._is_next_planned = False
@@ -31,6 +41,7 @@ class Turns:
         self._left -= 1
         if not self._is_next_planned:
             self._is_next_planned = True
+            self._since_s = time.thread_time()
             asyncio.get_running_loop().call_soon(self._begin)
         return True
 
@@ -45,7 +56,9 @@ class Turns:
 
     def _begin(self) -> None:
         self._is_next_planned = False
-        self._left = self.per_turn
+        is_long = time.thread_time() - self._since_s > LONG_S
+        self._at_once = self._at_once // 2 or 1 if is_long else min(self._at_once + 1, self.per_turn)
+        self._left = self._at_once
         while self._waiting and self.take():
             self._next()()
 

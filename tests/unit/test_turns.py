@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 
-from app.turns import Turns
+from app.turns import LONG_S, Turns
 
 
 async def turns_of(turns: Turns, asked: list[tuple[str, str]]) -> list[list[str]]:
@@ -47,3 +48,21 @@ async def test_nobody_waits_when_all_have_gone_on() -> None:
     await asyncio.sleep(0)
     assert turns.take()
     assert not turns.take()
+
+
+async def test_fewer_go_on_after_a_long_turn_and_more_again_after_short_ones() -> None:
+    turns, went_on = Turns(4), [0]
+
+    def go_on(cpu_s: float) -> None:
+        went_on[-1] += 1
+        end_s = time.thread_time() + cpu_s
+        while time.thread_time() < end_s:
+            pass
+
+    for number in range(15):
+        turns.call(partial(go_on, 2 * LONG_S if number < 7 else 0))
+    while sum(went_on) < 15:
+        went_on.append(0)
+        await asyncio.sleep(0)
+    # The turns of the first seven are long; one of the others goes on in the last of these.
+    assert went_on == [4, 2, 1, 1, 2, 3, 2]
