@@ -126,8 +126,10 @@ class Copies:
             self._copy(topic_name, topic_id, partition)
             expected_end = log_start_offset
         if batches:
+            # Other clients get a turn between the check and the write, each of which takes tens of microseconds.
             async with self._pace:
                 headers = await _checked(batches)
+            async with self._pace:
                 is_large = len(headers) == 1 and headers[0].size > self._engine.large_bytes
                 if is_large:
                     batches = memoryview(batches)

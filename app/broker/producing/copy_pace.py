@@ -20,7 +20,7 @@ _ACTIVE_S = 0.2
 
 
 class CopyPace:
-    """``async with`` it around each append of a copy; they come one at a time."""
+    """``async with`` it around each part of an append of a copy; these come one at a time."""
 
     def __init__(self, activity: Callable[[], int]) -> None:
         """``activity`` returns a number that changes with each record that clients write or read, but for copies."""
