@@ -87,6 +87,7 @@ async def open_replica(
             interval_ms=settings.replica_interval_ms, retention_ms=settings.replica_retention_ms
         ),
     )
+    replica.status.remote = bucket.reads.counts
     await replica.open()
     engine.replicated_by(replica.cover, replica)
     return replica

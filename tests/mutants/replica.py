@@ -109,8 +109,8 @@ REPLICA_MUTANTS = (
     # A run ends within a batch.
     _mutant(
         "segment_bytes",
-        "    if bytes_max < size <= length:\n",
-        "    if bytes_max < size < length:\n",
+        "        if bytes_max < size <= length:\n",
+        "        if bytes_max < size < length:\n",
         _UPLOADS,
         "within_a_batch",
     ),

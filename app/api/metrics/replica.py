@@ -69,5 +69,23 @@ def replica_metrics(status: ReplicaStatus) -> Iterable[Metric]:
             "Requests to the bucket that failed and were repeated.",
             status.failed_requests,
         ),
+        (
+            "stele_replica_read_bytes",
+            "Bytes that were read from the bucket for readers of tiered segments.",
+            status.remote.loaded_bytes,
+        ),
+        (
+            "stele_replica_failed_reads",
+            "Requests to the bucket for readers of tiered segments that failed.",
+            status.remote.failed,
+        ),
     ):
         yield CounterMetricFamily(name, text, value=value)
+    blocks = CounterMetricFamily(
+        "stele_replica_cache_blocks",
+        "Blocks of tiered segments requested by readers, by cache hit or miss.",
+        labels=("outcome",),
+    )
+    blocks.add_metric(("hit",), status.remote.hits)
+    blocks.add_metric(("miss",), status.remote.misses)
+    yield blocks

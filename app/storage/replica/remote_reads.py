@@ -18,7 +18,7 @@ from ..engine import SharedStorageCounts
 from ..segments.remote_segments import RemoteSegment, RunSpan
 from ..shared.meta import ObjectRef, StoreKind
 from ..shared.runs.object_reads import ObjectReads, ReadOptions
-from ..shared.store.block_cache import BlockCache
+from ..shared.store.block_cache import BlockCache, CacheCounts
 from ..shared.store.object_keys import size_of
 from ..shared.store.object_store import ConditionalStore, ObjectStoreError
 
@@ -35,6 +35,10 @@ class RemoteReads:
         self._cache = BlockCache[str](self._load, bytes_max=cache_bytes_max, loads_max=_LOADS_MAX)
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
+
+    @property
+    def counts(self) -> CacheCounts:
+        return self._cache.counts
 
     def open(self, path: Path, segment: RemoteSegment) -> File:
         return _RemoteFile(self, path, segment)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from uuid import UUID
 
@@ -153,12 +153,14 @@ def _read(file: File, piece: Piece, bytes_max: int) -> tuple[bytes, int]:
     if length <= bytes_max:
         return data, piece.next_offset
     whole, last = _whole_batches(data)
-    if whole:
-        return data[:whole], rb.read_header(data, last).next_offset
-    # One batch that is larger, or no batch at all: recovery has left it there.
-    size = _batch_size(data, 0)
-    if bytes_max < size <= length:
-        return file.read_at(piece.start, size), rb.read_header(data, 0).next_offset
+    # No batch at all: recovery has left it there.
+    with suppress(rb.CorruptBatchError):
+        if whole:
+            return data[:whole], rb.read_header(data, last).next_offset
+        # One batch that is larger.
+        size = _batch_size(data, 0)
+        if bytes_max < size <= length:
+            return file.read_at(piece.start, size), rb.read_header(data, 0).next_offset
     return data, piece.base_offset
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
+
+from ..shared.store.block_cache import CacheCounts
 
 # ``starting``: the bucket is compared with the directory. ``copying``: the first cut of this start is under way.
 # ``replicating``: cuts are written. ``failing``: the bucket refuses requests, which are repeated. ``overtaken``: another
@@ -19,7 +21,7 @@ class ReplicaStatus:
     answered, or without a cut. ``oldest_ms`` is the earliest moment that a restore can go back to, -1 until it is known.
     ``replica_bytes`` is the size of the objects that the newest cut names, ``retained_bytes`` of those that only earlier
     cuts name. ``cuts``, ``objects``, ``uploaded_bytes``, ``deleted_objects`` and ``failed_requests`` count since the start.
-    ``problem`` is the last error while it lasts.
+    ``remote`` counts reads of segments that are in the bucket alone. ``problem`` is the last error while it lasts.
     """
 
     url: str
@@ -36,4 +38,5 @@ class ReplicaStatus:
     uploaded_bytes: int = 0
     deleted_objects: int = 0
     failed_requests: int = 0
+    remote: CacheCounts = field(default_factory=CacheCounts)
     problem: str | None = None

@@ -96,6 +96,13 @@ def offset_at(broker: BrokerProcess, at: int) -> int:
     return found.offset
 
 
+def series(broker: BrokerProcess, name: str) -> float:
+    """Return the value of one series of ``/metrics``."""
+    lines = httpx.get(f"{broker.http_url}/metrics").text.splitlines()
+    (value,) = [line.removeprefix(f"{name} ") for line in lines if line.startswith(f"{name} ")]
+    return float(value)
+
+
 def page(broker: BrokerProcess, query: str) -> dict[str, Any]:
     answer = httpx.get(f"{broker.http_url}/v1/topics/old/partitions/0/records?{query}")
     assert answer.is_success, answer.text
@@ -217,9 +224,12 @@ def test_a_bucket_that_is_away_stops_old_records_alone(tmp_path: Path) -> None:
         assert [record["offset"] for record in newest] == [RECORDS - 1]
         away = httpx.get(f"{broker.http_url}/v1/topics/old/partitions/0/records?from=0", timeout=60)
         assert (away.status_code, away.json()["type"].rpartition("/")[2]) == (503, "storage-unavailable")
+        assert series(broker, "stele_replica_failed_reads_total") > 0
         bucket.unlink()
         hidden.rename(bucket)
         assert [record["offset"] for record in page(broker, "from=0&limit=1")["records"]] == [0]
+        assert series(broker, "stele_replica_read_bytes_total") > 0
+        assert series(broker, 'stele_replica_cache_blocks_total{outcome="miss"}') > 0
 
 
 def test_without_its_bucket_the_broker_does_not_start(tmp_path: Path) -> None:

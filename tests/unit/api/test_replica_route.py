@@ -11,6 +11,7 @@ import pytest
 
 from app.api.state import ApiState, ReplicaView
 from app.storage.replica.status import ReplicaPhase, ReplicaStatus
+from app.storage.shared.store.block_cache import CacheCounts
 from tests.support.http_application import application
 from tests.support.simulated_time import SimulatedClock, simulated
 
@@ -31,6 +32,7 @@ FULL = ReplicaStatus(
     uploaded_bytes=8_100,
     deleted_objects=2,
     failed_requests=1,
+    remote=CacheCounts(hits=6, misses=4, failed=3, loaded_bytes=4_096),
 )
 
 
@@ -117,6 +119,10 @@ async def test_a_replica_is_described_with_all_that_is_known(tmp_path: Path) -> 
         "stele_replica_uploaded_bytes_total": 8_100,
         "stele_replica_deleted_objects_total": 2,
         "stele_replica_failed_requests_total": 1,
+        "stele_replica_read_bytes_total": 4_096,
+        "stele_replica_failed_reads_total": 3,
+        'stele_replica_cache_blocks_total{outcome="hit"}': 6,
+        'stele_replica_cache_blocks_total{outcome="miss"}': 4,
     }
 
 

@@ -47,7 +47,7 @@ class _Abandoned(Exception):
 
 @dataclass(slots=True)
 class CacheCounts:
-    """``hits`` and ``misses`` count blocks, ``loads`` requests to the store.
+    """``hits`` and ``misses`` count blocks, ``loads`` requests to the store, ``failed`` those that brought nothing.
 
     ``loaded_bytes`` are the bytes of the requests. ``refused`` reads found too many loads waiting.
     """
@@ -55,6 +55,7 @@ class CacheCounts:
     hits: int = 0
     misses: int = 0
     loads: int = 0
+    failed: int = 0
     loaded_bytes: int = 0
     refused: int = 0
 
@@ -244,6 +245,7 @@ class BlockCache(Generic[Key]):
                     raise _Abandoned
                 data = await self._load(key, start, end)
         except BaseException as error:
+            self.counts.failed += isinstance(error, Exception)
             for number, future in zip(numbers, futures, strict=True):
                 del self._loading[key, number]
                 if isinstance(error, Exception):

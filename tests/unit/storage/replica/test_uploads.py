@@ -152,6 +152,22 @@ async def test_a_run_does_not_end_within_a_batch() -> None:
 
 
 @simulated
+async def test_damage_that_recovery_has_left_is_uploaded_as_it_is() -> None:
+    async with uploading(ReplicaOptions(object_bytes=100)) as replica:
+        for _ in range(2):
+            append(replica.engine, b"x" * 500, name=NAMES[0])
+        content = replica.files.content(segment_path(0, name=NAMES[0]))
+        # The magic byte of the first batch, whose length is still there.
+        content[16] = 255
+        (mark,) = [mark for mark in replica.marks() if mark.log.topic_partition == NAMES[0]]
+        await replica.uploads.upload([mark])
+        (segment,) = replica.uploads.replica_of(mark).segments
+        objects = replica.store.objects
+        uploaded = [objects[run.object][run.position : run.position + run.length] for run in segment.runs]
+        assert b"".join(uploaded) == content[: mark.active_size]
+
+
+@simulated
 async def test_a_sealed_segment_is_written_once_though_cuts_find_it_in_parts_meanwhile() -> None:
     config = TopicConfig(segment_bytes=200)
     async with uploading(ReplicaOptions(), config) as replica:
