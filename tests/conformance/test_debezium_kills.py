@@ -33,7 +33,7 @@ from tests.conformance.programs import RecordProperty, home_of, jar_version, run
 from tests.conformance.test_debezium import OURS, THEIRS, source_of
 from tests.conformance.test_kafka_connect import Worker
 from tests.support.cdc import CdcProcess, running_cdc
-from tests.support.postgres import postgres_bin
+from tests.support.postgres import pgbench, postgres_bin
 from tests.support.postgres_writers import Pgbench, Writer
 
 TORTURE_KILLS = int(os.environ.get("STELE_TORTURE_KILLS", "300"))
@@ -230,7 +230,7 @@ def run_both_through(tmp_path: Path, record_property: RecordProperty, *, kills: 
         closing(Worker(home, tmp_path, broker.kafka_bootstrap)) as worker,
         running(worker.program),
     ):
-        subprocess.run([pgbench(), "--initialize", "--quiet", pg.dsn], check=True, capture_output=True)
+        subprocess.run([str(pgbench()), "--initialize", "--quiet", pg.dsn], check=True, capture_output=True)
         pg.run(f"ALTER TABLE {HISTORY} REPLICA IDENTITY FULL")
         pg.run("CREATE TABLE altered (id serial PRIMARY KEY, v text)")
         pg.run("CREATE TABLE the_end (id int PRIMARY KEY)")
