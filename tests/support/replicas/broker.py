@@ -31,7 +31,7 @@ from .tables import Rows, SimulatedImages, SimulatedTable
 
 DATA = Path("/data")
 _ENGINE = EngineOptions(
-    checkpoint_interval_ms=300, retention_interval_ms=10**9, cleaner=CleanerOptions(is_enabled=False)
+    checkpoint_interval_ms=2_000, retention_interval_ms=10**9, cleaner=CleanerOptions(is_enabled=False)
 )
 
 

@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 _DELAYS_S = (0.0, 0.001, 0.01, 0.05, 0.3)
 # How late the effect of a request may be that its sender has given up.
-_LATE_S = (2.0, 4.0, 8.0)
+LATE_S = (2.0, 4.0, 8.0)
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class SimulatedBucket:
             await asyncio.get_running_loop().create_future()
         fate -= weather.never
         is_late = fate < weather.late
-        answer = self._send(random.choice(_LATE_S if is_late else weather.delays_s), effect, is_late=is_late)
+        answer = self._send(random.choice(LATE_S if is_late else weather.delays_s), effect, is_late=is_late)
         if is_late:
             await asyncio.get_running_loop().create_future()
         fate -= weather.late

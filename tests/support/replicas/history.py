@@ -19,9 +19,9 @@ from app.storage.topic_partition import TopicPartition
 
 from ..compaction import Keyed, batch
 from ..simulated_files import SimulatedFiles
-from ..simulated_time import before
+from ..simulated_time import SimulatedLoop, before
 from .broker import DATA, Broker, Left, commit_row
-from .bucket import SimulatedBucket, Weather
+from .bucket import LATE_S, SimulatedBucket, Weather
 from .chain import CutView
 from .moments import as_a_start_leaves, logs_of
 from .promises import Promises, marker_of
@@ -66,7 +66,7 @@ class ReplicaHistory:
             retry_ms=20,
             open_timeout_ms=random.choice((500, 3_000)),
             close_timeout_ms=2_000,
-            clean_interval_ms=random.choice((200, 1_000)),
+            clean_interval_ms=random.choice((200, 400)),
         )
         self._promises = Promises(self._options.retention_ms)
         self.bucket = SimulatedBucket(random, self._promises)
@@ -266,7 +266,7 @@ class ReplicaHistory:
         ahead_ms = self._random.choice((options.retention_ms, 100_000))
         broker.clock.jump_ms = self._random.choice((0, -700, -5_000, ahead_ms, ahead_ms))
         if broker.clock.jump_ms > 0:
-            await asyncio.sleep(options.clean_interval_ms / 1000 * 1.5)
+            await asyncio.sleep((options.clean_interval_ms + options.interval_ms) / 1000 * 1.5)
 
     async def _burst(self, broker: Broker) -> None:
         """Append so much that it is uploaded for a while, and remove some of it meanwhile."""
@@ -360,8 +360,12 @@ class ReplicaHistory:
             broker.clock.jump_ms = min(broker.clock.jump_ms, 0)
             for table in broker.tables.values():
                 table.locked = 0.0
-        await asyncio.sleep(10)
-        assert not self.bucket.late, "everything has taken effect"
+        # Until everything has taken effect.
+        await asyncio.sleep(max(LATE_S) if self.bucket.late else 0)
+        # Requests without an answer end, and each broker looks for later cuts.
+        await asyncio.sleep(
+            (self._options.request_timeout_ms + 2 * self._options.clean_interval_ms) / 1000 + 0.5
+        )
         self._check()
         if all(broker.replica.status.phase == "overtaken" for broker in self._brokers):
             # By one that is no longer there.
@@ -375,7 +379,7 @@ class ReplicaHistory:
         for broker in writers:
             await self._append(broker)
             await broker.groups.write("last", broker.number)
-        await asyncio.sleep(2)
+        await asyncio.sleep(1)
         self._check()
         phases = [broker.replica.status.phase for broker in self._brokers]
         assert phases.count("replicating") == 1, f"{phases}: one broker replicates"
@@ -407,8 +411,13 @@ class ReplicaHistory:
         # What was written while the clock was ahead is kept for longer.
         ahead_ms = max(0, 0 if last is None else last.header["time_ms"] - broker.clock.now_ms())
         options = self._options
-        await asyncio.sleep((2 * options.retention_ms + 4 * options.clean_interval_ms + ahead_ms) / 1000 + 2)
-        self._check()
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, SimulatedLoop)
+        for idle_ms in (0, options.retention_ms + ahead_ms, options.retention_ms):
+            # At once: in thousands of intervals without a change nothing happens, and they take most of the time.
+            loop.hold(idle_ms / 1000)
+            await asyncio.sleep((2 * options.clean_interval_ms + options.interval_ms) / 1000 + 0.2)
+            self._check()
         self._promises.check_needed()
         newest = self._promises.newest
         assert newest is not None

@@ -18,7 +18,7 @@ from tests.support.replicas.history import ReplicaHistory
 pytestmark = pytest.mark.usefixtures("without_logs", "without_pauses")
 
 
-@pytest.mark.parametrize("seeds", seed_ranges(100, 1_000))
+@pytest.mark.parametrize("seeds", seed_ranges(150, 1_000))
 def test_no_promise_of_a_replica_is_broken(seeds: range) -> None:
     cuts = kills = restores = copies = segments = 0
     for seed in seeds:
