@@ -14,7 +14,7 @@ import asyncio
 import logging
 import re
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -224,9 +224,7 @@ class Topics:
                 shown = stored_topic_config(topic.configs, defaults=defaults)
                 changed = replace(topic, shown=shown, config=shown.enforced())
                 self._topics[topic.name] = changed
-                for topic_partition in topic.topic_partitions():
-                    self._engine.configure(topic_partition, changed.config)
-                await budget.visit(topic.partitions)
+                await self._configure(topic.topic_partitions(), changed.config, budget)
 
     def by_id(self, topic_id: bytes) -> Topic | None:
         name = self._names.get(topic_id)
@@ -440,10 +438,18 @@ class Topics:
         except BaseException:
             await self._undo(specs)
             raise
-        for topic_partition in topic.topic_partitions():
-            self._engine.configure(topic_partition, altered.config)
+        await self._configure(topic.topic_partitions(), altered.config)
         self._topics[topic.name] = altered
         return altered
+
+    async def _configure(
+        self,
+        topic_partitions: Iterable[TopicPartition],
+        config: TopicConfig,
+        budget: WorkBudget | None = None,
+    ) -> None:
+        async for topic_partition in visited(topic_partitions, budget=budget):
+            self._engine.configure(topic_partition, config)
 
     async def delete(self, name: str) -> Sequence[TopicPartition]:
         async with self._changes:
@@ -511,7 +517,6 @@ class Topics:
         if known is None:
             self._set(topic)
         else:
-            for topic_partition in known.topic_partitions():
-                self._engine.configure(topic_partition, topic.config)
+            await self._configure(known.topic_partitions(), topic.config)
             self._topics[topic.name] = topic
         self._refreshed(known, topic)

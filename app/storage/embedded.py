@@ -324,7 +324,7 @@ class EmbeddedEngine:
 
     async def drop(self, topic_partitions: Sequence[TopicPartition]) -> bool:
         dropped: list[DiskLog] = []
-        for topic_partition in topic_partitions:
+        async for topic_partition in visited(topic_partitions):
             self._waiters.wake(topic_partition)
             self._logs.memory.pop(topic_partition, None)
             log = self._manager.logs.pop(topic_partition, None)
