@@ -74,7 +74,8 @@ FLIGHT = Record(
     ],
 )
 def test_a_condition_holds_or_not(field: str, text: str, holds: bool) -> None:
-    assert make_filter(**{field: [text]}).matches(FLIGHT) is holds
+    conditions: dict[str, Any] = {field: [text]}
+    assert make_filter(**conditions).matches(FLIGHT) is holds
 
 
 def test_all_conditions_must_hold() -> None:
