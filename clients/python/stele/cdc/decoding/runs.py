@@ -40,7 +40,7 @@ class Run:
         self.payloads: list[bytes] = []
         self.ends: list[int] = []
         self.begins: list[bytes] = []
-        self.commit = b""
+        self.commit: bytes = b""
 
     def begin(self, lsn: int, payload: bytes, *, in_stream: bool = False) -> bool:
         """Begin with a change; return False if it is none of a run. The run must be empty."""
