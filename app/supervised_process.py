@@ -52,7 +52,8 @@ class SupervisedProcess:
     ) -> None:
         """``what`` it is, for logs. ``variables`` are added to the environment: every user of the machine sees arguments.
 
-        ``api_key`` logs it in to the broker; empty without logins. ``status`` is shown until it reports one. After a run that has reached a state of ``good_states`` it restarts soon.
+        ``api_key`` logs it in to the broker; empty without logins. ``status`` is shown until it reports one. After a run
+        that has reached a state of ``good_states`` it restarts soon.
         """
         self.status: dict[str, Any] = dict(status)
         self.restarts = 0
@@ -69,7 +70,10 @@ class SupervisedProcess:
         self._silence_s = 0.0
 
     def beat(self, may_go_on: Callable[[], bool], silence_s: float) -> None:
-        """Send a line while ``may_go_on``, so that the process can end after ``silence_s`` without one: another broker may have the lease then."""
+        """Send a line while ``may_go_on``.
+
+        The process ends after ``silence_s`` without one: another broker may have the lease then.
+        """
         self._may_go_on, self._silence_s = may_go_on, silence_s
 
     def start(self) -> None:

@@ -14,6 +14,7 @@ from stele.errors import (
     ProducerStateError,
     SteleClientError,
     TransactionError,
+    UnknownTopicError,
     UnsupportedOperationError,
 )
 from stele.operations.transactional import (
@@ -24,7 +25,7 @@ from stele.operations.transactional import (
     TransactionalProducer,
     WrittenTransaction,
 )
-from stele.producing.chunks import ChunkSender, ProduceChunk
+from stele.producing.chunks import ChunkSender, OpenChunk, ProduceChunk
 from stele.wire import messages as m
 from stele.wire.compression import Compression
 
@@ -170,3 +171,21 @@ def test_several_transactions_are_committed_as_one(client: Client, stele_broker:
         pytest.raises(UnsupportedOperationError, match="stele://"),
     ):
         over_http.call(CommitTransactions(transactions=members))
+
+
+def test_chunks_that_were_not_stored_are_sent_again_by_the_next_call(client: Client) -> None:
+    """After an error, as after a request for the end of the program, the caller may flush once more."""
+    client.create_topic("grows", partitions=1)
+    sender = ChunkSender(client, patience_s=0)
+    sender.close("grows", 1, OpenChunk(rows=[(1, None, b"a", [])]))
+    sender.start()
+    for _ in range(2):
+        with pytest.raises(UnknownTopicError):
+            sender.send()
+        assert sender.is_sending
+    client.alter_topic("grows", partitions=2)
+    sender.close("grows", 0, OpenChunk(rows=[(1, None, b"b", [])]))
+    sender.send()
+    assert not sender.is_sending
+    stored = [[record.value for record in client.fetch("grows", number, 0).records] for number in (0, 1)]
+    assert stored == [[b"b"], [b"a"]]

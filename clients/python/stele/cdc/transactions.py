@@ -329,7 +329,8 @@ class Transactions:
         is_update = head[:1] == b"U"
         if is_update and not is_whole and any(UNCHANGED in row for row in rows):
             changes = zip(lsns, payloads, strict=True)
-            for self._transaction, count in parts:
+            for transaction, count in parts:
+                self._transaction = transaction
                 for lsn, payload in islice(changes, count):
                     self._change(lsn, relation_of(head), change_of(head, payload))
             return

@@ -213,17 +213,15 @@ class ChunkSender:
         chunks, self._ready = self._ready, []
         self._ahead.clear()
         self._bytes = 0
-        self._exchange(chunks)
-
-    def _exchange(self, chunks: list[ProduceChunk]) -> None:
         self._sent = chunks
-        if not chunks:
-            return
-        transport, timeout_s = self._client.transport, self._client.config.timeout_s
-        if isinstance(transport, TcpTransport):
-            self._outcomes = transport.start_all(chunks, timeout_s=timeout_s)
+        transport = self._client.transport
+        if chunks and isinstance(transport, TcpTransport):
+            self._outcomes = transport.start_all(chunks, timeout_s=self._client.config.timeout_s)
         else:
-            self._outcomes = partial(transport.call_all, chunks, timeout_s=timeout_s)
+            self._outcomes = partial(self._call, chunks)
+
+    def _call(self, chunks: list[ProduceChunk]) -> list[SteleClientError | None]:
+        return self._client.transport.call_all(chunks, timeout_s=self._client.config.timeout_s)
 
     def _finish(self) -> None:
         """Wait until all chunks that were sent are stored."""
@@ -231,6 +229,8 @@ class ChunkSender:
         failures = 0
         while self._sent:
             outcomes = self._outcomes()
+            # Outcomes come once: after an error, the next call sends again what may not be stored.
+            self._outcomes = partial(self._call, self._sent)
             left: list[ProduceChunk] = []
             cause: SteleClientError | None = None
             failed: set[tuple[str, int]] = set()
@@ -245,10 +245,10 @@ class ChunkSender:
                 failed.add(partition)
                 left.append(chunk)
                 cause = cause or outcome
+            self._sent, self._outcomes = left, partial(self._call, left)
             if cause is not None:
                 pause_s = retry_pause_s(failures)
                 failures += 1
                 if time.monotonic() + pause_s >= give_up_s:
                     raise cause
                 self._pause(pause_s)
-            self._exchange(left)
